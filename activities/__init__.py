@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Protocol
+
+from sunfleet.routes import Acknowledged as Acknowledged
+from sunfleet.routes import Route as Route
+from sunfleet.routes import RouteSet as RouteSet
 
 Object = dict[str, Any]  # a Kubernetes object as JSON: camelCase, as the API server writes it
 
@@ -34,7 +38,9 @@ DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 ENDPOINT_SLICE = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 MODEL_DEPLOYMENT = Kind("sunfleet.dev/v1alpha1", "ModelDeployment", "modeldeployments")
-CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
+CRD = Kind(
+    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,9 @@ class Cluster(Protocol):
     ) -> Object:
         """Server-side apply under a field manager; creates when absent (not for a subresource)."""
 
-    async def patch(self, kind: Kind, name: str, body: Object, namespace: str = "", *, subresource: str = "") -> Object:
+    async def patch(
+        self, kind: Kind, name: str, body: Object, namespace: str = "", *, subresource: str = ""
+    ) -> Object:
         """Strategic merge patch for built-in kinds, merge patch for custom ones."""
 
     async def delete(
@@ -154,38 +162,6 @@ class WeightStore(Protocol):
 
     async def staged(self, source: str) -> Snapshot | None:
         """The snapshot behind a ready marker, or None."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """What a gateway needs to send a request to one model at one site."""
-
-    model: str  # the model's name in the fleet
-    site: str
-    base_url: str  # with /v1
-    served_name: str
-    replicas: int
-    state: str  # Free, Busy, SendBatch, Unknown
-    proven_at: datetime
-    expires_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteSet:
-    """Every route of one deployment, whole; an older `version` is ignored. Empty withdraws all."""
-
-    deployment: str
-    version: int
-    routes: tuple[Route, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledged:
-    """What a gateway says to a route set: its own revision, and when the change takes effect."""
-
-    gateway: str
-    revision: int
-    effective_at: datetime
 
 
 class Gateway(Protocol):

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from sunfleet.clock import REAL_TIME, FleetClock
 from sunfleet.inventory import Inventory
-from sunfleet.ledger import Closure, Grant, Hold, Ledger
+from sunfleet.ledger import Closure, Grant, Hold, Ledger, Want
 from sunfleet.model import ModelSpec, PoolSpec, SiteSpec
 from sunfleet.reasons import Journal, Reason
 from sunfleet.residency import Phase, Residence
@@ -376,6 +376,36 @@ class SiteInput:
     state: SiteState | None = None
 
 
+class Health(StrEnum):
+    """How a deployment stands to its target."""
+
+    READY = "Ready"
+    OPENING = "Opening"
+    CLOSING = "Closing"
+    PAUSED = "Paused"
+    CAPPED = "Capped"
+    WAITING = "Waiting"  # for a place
+    AT_RISK = "AtRisk"  # the forecast is past the promise
+    BLOCKED = "Blocked"  # a failure that needs somebody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What the world was last told of a deployment: equal when there is nothing new to write."""
+
+    generation: int
+    warmth: Warmth
+    health: Health
+    hot: int
+    staged: int
+    starting: int
+    gpus: int
+    target: Target
+    eta: datetime | None
+    ready_by: datetime | None
+    message: str
+
+
 @dataclass(slots=True, kw_only=True)
 class DeploymentState:
     object_uid: str = ""
@@ -401,6 +431,11 @@ class DeploymentState:
     journal: Journal = field(default_factory=Journal)
     answered: list[Remembered] = field(default_factory=list)
     changes: int = 0  # version of DeploymentChanged
+    told_hot: int = 0
+    sent_want: Want | None = None
+    routes_expire: datetime | None = None
+    reported: Reported | None = None
+    reported_reason: int = 0  # number of the last reason that became an Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,19 +508,6 @@ class SurveyInput:
 
 
 # Answers to queries, for status pages.
-class Health(StrEnum):
-    """How a deployment stands to its target, worst last."""
-
-    READY = "Ready"
-    OPENING = "Opening"
-    CLOSING = "Closing"
-    PAUSED = "Paused"
-    CAPPED = "Capped"
-    WAITING = "Waiting"
-    AT_RISK = "AtRisk"
-    BLOCKED = "Blocked"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:
     key: str

@@ -62,8 +62,10 @@ class Place:
     phase: Phase = Phase.WAITING
     since: datetime | None = None  # when it entered its phase
     hold: Hold | None = None
+    held_at: datetime | None = None  # when its opening began
     started: bool = False  # a replica workflow runs on the hold
     leaving: bool = False
+    left_at: datetime | None = None  # when it began to leave
     goal_sent: int = 0  # version of the last goal told
     retire_by: datetime | None = None
     minimum: bool = False
@@ -138,6 +140,9 @@ class Need:
     because: str
     ready_by: datetime | None
     capped: bool
+
+
+NOTHING = Need(hot=0, staged=0, minimum=0, because="removed", ready_by=None, capped=True)
 
 
 def horizon(claims: tuple[Claim, ...], caps: tuple[Cap, ...], now: datetime, lead: timedelta) -> Need:
@@ -294,7 +299,7 @@ def applied(residence: Residence, steps: tuple[Step, ...], now: datetime) -> Res
                 continue
             if old.started:
                 residence = residence.with_place(
-                    replace(old, leaving=True, retire_by=step.by or old.retire_by, why=step.why)
+                    replace(old, leaving=True, left_at=now, retire_by=step.by or old.retire_by, why=step.why)
                 )
             else:
                 residence = residence.without(step.key)

@@ -1,0 +1,23 @@
+"""Every workflow that a control worker runs; tests replay and register exactly these."""
+
+from __future__ import annotations
+
+from workflows.deployment import DeploymentWorkflow
+from workflows.fleet import FleetWorkflow
+from workflows.nudge import NudgeWorkflow
+from workflows.pool import PoolWorkflow
+from workflows.replica import ReplicaWorkflow
+from workflows.site import SiteWorkflow
+from workflows.survey import SurveyWorkflow
+from workflows.takeback import TakebackWorkflow
+
+ALL: tuple[type, ...] = (
+    FleetWorkflow,
+    PoolWorkflow,
+    SiteWorkflow,
+    DeploymentWorkflow,
+    ReplicaWorkflow,
+    TakebackWorkflow,
+    NudgeWorkflow,
+    SurveyWorkflow,
+)
