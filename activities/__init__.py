@@ -38,9 +38,7 @@ DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases")
 ENDPOINT_SLICE = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 MODEL_DEPLOYMENT = Kind("sunfleet.dev/v1alpha1", "ModelDeployment", "modeldeployments")
-CRD = Kind(
-    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
+CRD = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +82,7 @@ class Cluster(Protocol):
     ) -> Object:
         """Server-side apply under a field manager; creates when absent (not for a subresource)."""
 
-    async def patch(
-        self, kind: Kind, name: str, body: Object, namespace: str = "", *, subresource: str = ""
-    ) -> Object:
+    async def patch(self, kind: Kind, name: str, body: Object, namespace: str = "", *, subresource: str = "") -> Object:
         """Strategic merge patch for built-in kinds, merge patch for custom ones."""
 
     async def delete(
@@ -101,9 +97,7 @@ class Cluster(Protocol):
     ) -> bool:
         """Delete exactly this uid (background propagation). False when it is already gone or another one."""
 
-    def watch(
-        self, kind: Kind, namespace: str, resource_version: str, selector: str = ""
-    ) -> AsyncIterator[WatchEvent]:
+    def watch(self, kind: Kind, namespace: str, resource_version: str, selector: str = "") -> AsyncIterator[WatchEvent]:
         """Events after a resource version, bookmarks too. Ends when the server closes it; Expired on 410."""
 
 

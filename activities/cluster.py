@@ -7,9 +7,9 @@ twice. Writes carry uids; what is not ours is never touched; an empty answer rem
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from temporalio import activity
 
@@ -179,10 +179,7 @@ class ClusterActivities:
     async def apply_deployments(self, command: ApplyDeployments) -> Applied:
         """Apply each model, remove this fleet's others. What another fleet or a person owns is left alone."""
         site, fleet = command.site, command.fleet
-        present = {
-            o["metadata"]["name"]: o
-            for o in (await self._cluster.list(MODEL_DEPLOYMENT, site.namespace)).items
-        }
+        present = {o["metadata"]["name"]: o for o in (await self._cluster.list(MODEL_DEPLOYMENT, site.namespace)).items}
         applied, foreign = [], []
         for model in command.models:
             old = present.get(model.name)
@@ -240,9 +237,7 @@ class ClusterActivities:
         if old is not None:
             generation = old["metadata"].get("labels", {}).get(names.GENERATION)
             if generation != str(hold.generation):
-                raise Fenced(
-                    f"workload {replica.name} belongs to generation {generation}, not {hold.generation}"
-                )
+                raise Fenced(f"workload {replica.name} belongs to generation {generation}, not {hold.generation}")
             if old["metadata"].get("deletionTimestamp"):
                 raise NotYet(f"workload {replica.name} is being deleted")
         made = await self._cluster.apply(DEPLOYMENT, body, names.MANAGER)
@@ -284,9 +279,7 @@ class ClusterActivities:
         """
         old = await self._cluster.get(DEPLOYMENT, command.name, command.namespace)
         if old is not None and old["metadata"].get("labels", {}).get(names.HOLD) == command.hold:
-            await self._cluster.delete(
-                DEPLOYMENT, command.name, command.namespace, uid=old["metadata"]["uid"]
-            )
+            await self._cluster.delete(DEPLOYMENT, command.name, command.namespace, uid=old["metadata"]["uid"])
         seen: set[str] = set()
         while True:
             pods = await self._pods(command.namespace, command.hold)
@@ -316,10 +309,8 @@ class ClusterActivities:
             await self._delete_pod(name, namespace)
             return False
         body = manifests.prepull(command.image, command.node, namespace, name)
-        try:
+        with suppress(Conflict):  # an earlier attempt made it
             await self._cluster.create(POD, body)
-        except Conflict:
-            pass  # an earlier attempt made it
         while True:
             pod = await self._cluster.get(POD, name, namespace)
             phase = pod.get("status", {}).get("phase") if pod else ""
@@ -383,9 +374,7 @@ class ClusterActivities:
                 return ended
             for pod in pods:
                 meta = pod["metadata"]
-                workload = await self._workload_of(
-                    meta.get("labels", {}).get(names.HOLD, ""), command.namespace
-                )
+                workload = await self._workload_of(meta.get("labels", {}).get(names.HOLD, ""), command.namespace)
                 if workload is not None:
                     owner = workload["metadata"]
                     await self._cluster.delete(DEPLOYMENT, owner["name"], command.namespace, uid=owner["uid"])
@@ -482,10 +471,8 @@ class ClusterActivities:
             "lastTimestamp": _now(),
             "count": 1,
         }
-        try:
+        with suppress(Conflict):  # posted by an earlier attempt
             await self._cluster.create(EVENT, body)
-        except Conflict:
-            pass  # posted by an earlier attempt
 
 
 def _now() -> str:

@@ -87,12 +87,8 @@ def _edges(fleet: FleetSpec) -> tuple[Wanted, ...]:
                 found.append(
                     Wanted(
                         id=f"{prefix(fleet.name)}{pool.name}/{site}/{edge.hour:02d}{edge.minute:02d}-{days}",
-                        nudge=NudgeInput(
-                            pools=(names.pool_id(fleet.name, pool.name),), why=f"edge at {site}"
-                        ),
-                        local=Local(
-                            zone=edge.zone, hour=edge.hour, minute=edge.minute, weekdays=edge.weekdays
-                        ),
+                        nudge=NudgeInput(pools=(names.pool_id(fleet.name, pool.name),), why=f"edge at {site}"),
+                        local=Local(zone=edge.zone, hour=edge.hour, minute=edge.minute, weekdays=edge.weekdays),
                         note=f"{edge.hour:02d}:{edge.minute:02d} {edge.zone}",
                     )
                 )

@@ -49,9 +49,7 @@ class Problem:
     code: str = "Invalid"
 
     def __str__(self) -> str:
-        place = (
-            f"{self.file}:{self.line}: " if self.file and self.line else f"{self.file}: " if self.file else ""
-        )
+        place = f"{self.file}:{self.line}: " if self.file and self.line else f"{self.file}: " if self.file else ""
         tail = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{place}{self.path}: {self.message}{tail}"
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from sunfleet.ledger import Hold
 from sunfleet.leadtime import Opening
+from sunfleet.ledger import Hold
 from sunfleet.warmth import Cap, Claim, Target, Warmth, edges, target
 
 
@@ -221,9 +221,7 @@ def _closing(residence: Residence, need: Need, now: datetime, retire_budget: tim
     return steps
 
 
-def _surplus_hot(
-    hot: tuple[Place, ...], need: Need, now: datetime, min_residency: timedelta
-) -> tuple[Place, ...]:
+def _surplus_hot(hot: tuple[Place, ...], need: Need, now: datetime, min_residency: timedelta) -> tuple[Place, ...]:
     """Rule 2: which hot places go."""
 
     def may_go(place: Place) -> bool:
@@ -234,9 +232,7 @@ def _surplus_hot(
     return tuple([p for p in order if may_go(p)][: max(0, surplus)])
 
 
-def _staged(
-    staying: tuple[Place, ...], wanted: int, nodes: tuple[str, ...], may_add: bool, why: str
-) -> list[Step]:
+def _staged(staying: tuple[Place, ...], wanted: int, nodes: tuple[str, ...], may_add: bool, why: str) -> list[Step]:
     """Rule 3: places for weights alone."""
     have = [p for p in staying if p.rung is Warmth.STAGED]
     if len(have) > wanted:
@@ -250,9 +246,7 @@ def _staged(
 def _nodes_with_weights(residence: Residence) -> tuple[str, ...]:
     """Nodes where the weights already are, in the order of their places, each once."""
     done = (Phase.STAGED, Phase.STARTING, Phase.LOADING, Phase.PROVING, Phase.SERVING, Phase.LEAVING)
-    return tuple(
-        dict.fromkeys(p.node for p in residence.places if p.node and p.phase in done and not p.retire_by)
-    )
+    return tuple(dict.fromkeys(p.node for p in residence.places if p.node and p.phase in done and not p.retire_by))
 
 
 def next_look(

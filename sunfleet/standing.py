@@ -71,10 +71,7 @@ def merged(claims: tuple[Claim, ...], new: Claim) -> tuple[Claim, ...]:
             and big.count >= small.count
             and big.priority >= small.priority
             and big.ready_by <= small.ready_by
-            and (
-                big.expires_at is None
-                or (small.expires_at is not None and big.expires_at >= small.expires_at)
-            )
+            and (big.expires_at is None or (small.expires_at is not None and big.expires_at >= small.expires_at))
         )
 
     def joins(a: Claim, b: Claim) -> bool:
@@ -96,9 +93,7 @@ def merged(claims: tuple[Claim, ...], new: Claim) -> tuple[Claim, ...]:
     kept: list[Claim] = []
     for old in claims:
         if joins(old, new) and old.expires_at is not None and new.expires_at is not None:
-            new = replace(
-                new, ready_by=min(old.ready_by, new.ready_by), expires_at=max(old.expires_at, new.expires_at)
-            )
+            new = replace(new, ready_by=min(old.ready_by, new.ready_by), expires_at=max(old.expires_at, new.expires_at))
         elif pinned or old.source.startswith(("pin/", "spec")) or not covers(new, old):
             kept.append(old)
     return (*kept, new)
@@ -131,9 +126,7 @@ def need(given: DeploymentInput, state: DeploymentState, now: datetime, ahead: t
     return residency.horizon(claims_of(state), tuple(state.caps), now, ahead)
 
 
-def health(
-    state: DeploymentState, wanted: residency.Need, eta: datetime | None, now: datetime
-) -> tuple[Health, str]:
+def health(state: DeploymentState, wanted: residency.Need, eta: datetime | None, now: datetime) -> tuple[Health, str]:
     """One word and one sentence, the most pressing first."""
     serving = len(state.residence.serving)
     missing = wanted.hot - serving
@@ -188,9 +181,7 @@ def gpus(state: DeploymentState) -> int:
     return sum(p.hold.count for p in state.residence.places if p.hold is not None)
 
 
-def answer(
-    given: DeploymentInput, state: DeploymentState, now: datetime, ahead: timedelta, pin: str = ""
-) -> Answer:
+def answer(given: DeploymentInput, state: DeploymentState, now: datetime, ahead: timedelta, pin: str = "") -> Answer:
     """The answer to a request, from what is known: honest about what cannot be said yet.
 
     A replica that is not asked for yet is forecast as if it were granted now: the ledger may still say no.
@@ -211,9 +202,7 @@ def answer(
     )
 
 
-def view(
-    given: DeploymentInput, state: DeploymentState, now: datetime, ahead: timedelta
-) -> DeploymentStatusView:
+def view(given: DeploymentInput, state: DeploymentState, now: datetime, ahead: timedelta) -> DeploymentStatusView:
     """The whole picture for `sunfleet status`."""
     facts = reported(given, state, now, ahead)
     claims, caps = claims_of(state), tuple(state.caps)

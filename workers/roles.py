@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from activities.clients.engine import HttpEngineClient
+from activities.clients.gateway import HttpGateway
+from activities.clients.kubernetes import KubernetesCluster
+from activities.weights import WeightActivities
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
+from weights.store import NodeStore
 
 from activities.calendar import CalendarActivities
-from activities.clients.engine import HttpEngineClient
-from activities.clients.gateway import HttpGateway
-from activities.clients.kubernetes import KubernetesCluster
 from activities.clients.temporal import TemporalEntities
 from activities.cluster import ClusterActivities
 from activities.engine import EngineActivities
 from activities.entities import EntityActivities
 from activities.gateway import GatewayActivities
 from activities.schedules import ScheduleActivities
-from activities.weights import WeightActivities
 from schedules.server import TemporalSchedules
 from sunfleet import names
 from sunfleet.errors import Unreachable
 from sunfleet.ledger import Hold
 from sunfleet.messages import SiteStatusView
-from weights.store import NodeStore
 from workers.settings import Settings, SiteSettings, node_disk
 from workers.sweeper import Sweeper
 from workers.watcher import SiteWatcher
@@ -217,24 +217,18 @@ async def run_site(
                 task.cancel()
 
 
-async def _run_nodes(
-    client: Client, name: str, site: SiteSettings, settings: Settings, watcher: SiteWatcher
-) -> None:
+async def _run_nodes(client: Client, name: str, site: SiteSettings, settings: Settings, watcher: SiteWatcher) -> None:
     """An agent for each node that the watcher knows; one that is gone keeps its agent, which costs nothing."""
     async with AsyncExitStack() as stack:
         known: set[str] = set()
         while True:
             for node in sorted(set(watcher.nodes) - known):
-                await stack.enter_async_context(
-                    node_worker(client, name, node, node_disk(site, node), settings)
-                )
+                await stack.enter_async_context(node_worker(client, name, node, node_disk(site, node), settings))
                 known.add(node)
             await asyncio.sleep(NODES_EVERY.total_seconds())
 
 
-async def run_node(
-    client: Client, site: str, node: str, root: Path, settings: Settings, stop: asyncio.Event
-) -> None:
+async def run_node(client: Client, site: str, node: str, root: Path, settings: Settings, stop: asyncio.Event) -> None:
     async with node_worker(client, site, node, root, settings):
         await stop.wait()
 

@@ -82,9 +82,7 @@ def read(path: Path) -> Settings:
     try:
         text = path.read_text()
     except OSError as error:
-        problem = Problem(
-            path=str(path), message=f"cannot be read: {error.strerror}", hint="start `sunfleet up`"
-        )
+        problem = Problem(path=str(path), message=f"cannot be read: {error.strerror}", hint="start `sunfleet up`")
         raise BadInput((problem,)) from error
     try:
         return Settings.model_validate_json(text)

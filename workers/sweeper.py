@@ -43,9 +43,7 @@ class Swept:
 class Sweeper:
     """One site's sweep."""
 
-    def __init__(
-        self, site: str, namespace: str, cluster: Cluster, entities: Entities, owners: Owners
-    ) -> None:
+    def __init__(self, site: str, namespace: str, cluster: Cluster, entities: Entities, owners: Owners) -> None:
         self._site, self._namespace = site, namespace
         self._cluster, self._entities, self._owners = cluster, entities, owners
 
@@ -59,9 +57,7 @@ class Sweeper:
                 log.warning("sweep failed", extra={"site": self._site, "cause": error.message})
                 continue
             if swept.ended or swept.released:
-                log.warning(
-                    "swept", extra={"site": self._site, "ended": swept.ended, "released": swept.released}
-                )
+                log.warning("swept", extra={"site": self._site, "ended": swept.ended, "released": swept.released})
 
     async def sweep(self) -> Swept:
         """End orphans, then give back holds of closed replicas that have nothing left in the cluster."""
@@ -71,8 +67,7 @@ class Sweeper:
         ended = [w["metadata"]["name"] for w in workloads if await self._end_orphan(w)]
         standing = {w["metadata"]["labels"][names.HOLD] for w in workloads}
         standing |= {
-            p["metadata"]["labels"][names.HOLD]
-            for p in (await self._cluster.list(POD, self._namespace, ours)).items
+            p["metadata"]["labels"][names.HOLD] for p in (await self._cluster.list(POD, self._namespace, ours)).items
         }
         released = []
         for hold in holds:

@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.cluster import ClusterActivities, DeploymentRead, ReadDeployment, WriteStatus
     from activities.gateway import GatewayActivities
     from sunfleet import names, residency, standing
+    from sunfleet.leadtime import Opening
     from sunfleet.ledger import Held, Item, Want
     from sunfleet.messages import (
         DEPLOYMENT,
@@ -44,7 +45,6 @@ with workflow.unsafe.imports_passed_through():
         Unload,
         Unpin,
     )
-    from sunfleet.leadtime import Opening
     from sunfleet.reasons import Reason
     from sunfleet.residency import Add, Drop, Phase, Place
     from sunfleet.warmth import Cap, Claim, Warmth
@@ -105,9 +105,9 @@ class DeploymentWorkflow:
         await workflow.wait_condition(lambda: workflow.all_handlers_finished() and self._working == 0)
         for task in background:
             task.cancel()
-        if self._over():
-            return "deleted"
-        workflow.continue_as_new(replace(self.input, state=self.st))
+        if not self._over():
+            workflow.continue_as_new(replace(self.input, state=self.st))
+        return "deleted"
 
     # Facts from others.
 
@@ -144,9 +144,7 @@ class DeploymentWorkflow:
             if place.hold is not None and place.hold.id != mine.hold.id:
                 continue
             held_at = place.held_at or self.time.now()
-            self._put(
-                replace(place, hold=mine.hold, held_at=held_at, retire_by=mine.retire_by or place.retire_by)
-            )
+            self._put(replace(place, hold=mine.hold, held_at=held_at, retire_by=mine.retire_by or place.retire_by))
         for stray in held.values():
             if stray.hold.started:  # a replica of an earlier life of this workflow: take it over
                 self._adopt(stray.hold.key, stray)
@@ -162,9 +160,7 @@ class DeploymentWorkflow:
             self.st.residence = self.st.residence.without(message.key)
             self._ended(message, place)
             return
-        self._put(
-            replace(place, phase=message.phase, since=self.time.now(), seq=message.seq, why=message.why)
-        )
+        self._put(replace(place, phase=message.phase, since=self.time.now(), seq=message.seq, why=message.why))
         if message.phase is Phase.SERVING:
             self._opened(message)
         self._note(f"Replica{message.phase}", f"{place.hold.id} on {message.node}", cause=message.why or None)
@@ -188,9 +184,7 @@ class DeploymentWorkflow:
         """Keep replicas on a rung until unpinned."""
 
         def apply() -> None:
-            self._claim(
-                f"pin/{request.request_id}", request.warmth, request.count, self.time.now(), None, request
-            )
+            self._claim(f"pin/{request.request_id}", request.warmth, request.count, self.time.now(), None, request)
 
         return self._answered(request, apply, pin=request.request_id)
 
@@ -199,9 +193,7 @@ class DeploymentWorkflow:
         def apply() -> None:
             gone = f"pin/{request.pin}" if request.pin else "pin/"
             self.st.own_claims = [
-                c
-                for c in self.st.own_claims
-                if not (c.source == gone if request.pin else c.source.startswith(gone))
+                c for c in self.st.own_claims if not (c.source == gone if request.pin else c.source.startswith(gone))
             ]
             self._note("Unpinned", request.pin or "every pin", request.author, request.why)
 
@@ -223,9 +215,7 @@ class DeploymentWorkflow:
                 why=request.why,
             )
             self.st.caps = [*self.st.caps, cap]
-            self._note(
-                "Unloaded", f"until {until.isoformat() if until else 'resumed'}", request.author, request.why
-            )
+            self._note("Unloaded", f"until {until.isoformat() if until else 'resumed'}", request.author, request.why)
 
         return self._answered(request, apply)
 
@@ -365,9 +355,7 @@ class DeploymentWorkflow:
         message = replace(want, version=self.st.want_version)
         self._site_missing = not await tell(names.site_id(self.input.site), "want", message)
         if self._site_missing:
-            self._note(
-                "SiteMissing", f"site {self.input.site} does not run; told again in {RESEND.seconds} s"
-            )
+            self._note("SiteMissing", f"site {self.input.site} does not run; told again in {RESEND.seconds} s")
         self.st.sent_want = want
 
     def _want(self) -> Want:
@@ -527,15 +515,11 @@ class DeploymentWorkflow:
         expires = now + ROUTE_LIFE
         routes = standing.routes(self.id, self.input, self.st, now, expires)
         self.st.routed = serving
-        published = await workflow.execute_activity_method(
-            GatewayActivities.publish_routes, routes, **options.QUICK
-        )
+        published = await workflow.execute_activity_method(GatewayActivities.publish_routes, routes, **options.QUICK)
         self.st.routes_expire = expires
         if published.version >= self.st.acknowledged:
             self.st.acknowledged, self.st.effective_at = published.version, published.effective_at
-        self._note(
-            "Routed", f"{serving} replicas, revision {routes.version} at {published.gateways} gateways"
-        )
+        self._note("Routed", f"{serving} replicas, revision {routes.version} at {published.gateways} gateways")
 
     async def _write_status(self, now: datetime) -> None:
         if not self._status_due() or self.st.site is None or self.st.spec is None:
@@ -589,9 +573,7 @@ class DeploymentWorkflow:
                 non_retryable=True,
             )
         if len(self.st.own_claims) >= OWN_CLAIMS:
-            raise ApplicationError(
-                f"{OWN_CLAIMS} claims are open already", type="TooManyClaims", non_retryable=True
-            )
+            raise ApplicationError(f"{OWN_CLAIMS} claims are open already", type="TooManyClaims", non_retryable=True)
 
     def _check_until(self, request: Request, until: datetime | None) -> None:
         self._check(request)
@@ -668,20 +650,14 @@ class DeploymentWorkflow:
             self.st.paused_until,
             self._report_again,
             self.time.after(RESEND) if self._site_missing else None,
-            self.st.routes_expire - ROUTE_LIFE + ROUTE_RENEWAL
-            if self.st.routes_expire and self.st.routed
-            else None,
+            self.st.routes_expire - ROUTE_LIFE + ROUTE_RENEWAL if self.st.routes_expire and self.st.routed else None,
         ]
         if any(p.leaving and p.goal_sent < 2 for p in self.st.residence.places):
             looks.append(self.time.after(timedelta(seconds=5)))
         return min((x for x in looks if x is not None and x > now), default=None)
 
     def _over(self) -> bool:
-        return (
-            self.st.deleted
-            and not self.st.residence.places
-            and self.st.acknowledged >= self.st.routes_version
-        )
+        return self.st.deleted and not self.st.residence.places and self.st.acknowledged >= self.st.routes_version
 
     def _adopt(self, key: str, held: Held) -> None:
         """Take over a replica that an earlier life of this workflow started; it is asked for its phase."""
@@ -731,9 +707,7 @@ class DeploymentWorkflow:
         self._note("ReplicaMissing", f"{place.hold.id if place.hold else place.key}: left to the sweep")
 
     def _note(self, code: str, message: str, actor: str = "", cause: str | None = None) -> None:
-        self.st.journal = self.st.journal.add(
-            self.time.now(), actor or "deployment", code, message, cause or None
-        )
+        self.st.journal = self.st.journal.add(self.time.now(), actor or "deployment", code, message, cause or None)
 
     def _put(self, place: Place) -> None:
         self.st.residence = self.st.residence.with_place(place)

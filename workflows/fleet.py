@@ -142,9 +142,7 @@ class FleetWorkflow:
         packed, digest = _pack(body)
         newest = self.st.revisions[-1] if self.st.revisions else None
         if newest is not None and newest.digest == digest:
-            answer = FleetAccepted(
-                revision=newest.revision, digest=digest, changed=False, message="no changes"
-            )
+            answer = FleetAccepted(revision=newest.revision, digest=digest, changed=False, message="no changes")
         else:
             revision = Revision(
                 revision=newest.revision + 1 if newest else 1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from pydantic import ValidationError
 from temporalio import workflow
 

@@ -70,18 +70,14 @@ LONG = Options(
 PROOF = Options(
     start_to_close_timeout=timedelta(seconds=45),
     schedule_to_close_timeout=timedelta(seconds=90),
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(milliseconds=250), maximum_interval=timedelta(seconds=5)
-    ),
+    retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=250), maximum_interval=timedelta(seconds=5)),
 )
 
 # Whatever stands between a node and its owner's deadline goes first.
 URGENT = Options(
     start_to_close_timeout=timedelta(seconds=30),
     heartbeat_timeout=timedelta(seconds=5),
-    retry_policy=RetryPolicy(
-        initial_interval=timedelta(milliseconds=250), maximum_interval=timedelta(seconds=1)
-    ),
+    retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=250), maximum_interval=timedelta(seconds=1)),
     cancellation_type=ActivityCancellationType.TRY_CANCEL,
     priority=Priority(priority_key=1),
 )

@@ -72,9 +72,7 @@ class PoolWorkflow:
         if old is not None and message.revision <= old.revision:
             return
         if old is not None:
-            gone = [
-                s for s in old.sites if s not in message.sites or message.removed or _renamed(old, message)
-            ]
+            gone = [s for s in old.sites if s not in message.sites or message.removed or _renamed(old, message)]
             self.st.dropped = list(dict.fromkeys([*self.st.dropped, *(_target(old, s) for s in gone)]))
         self.st.spec = message
         self._look = True

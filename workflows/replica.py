@@ -18,6 +18,8 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
+    from activities.weights import StageWeights, WeightActivities
+
     from activities.cluster import (
         ClusterActivities,
         CreateWorkload,
@@ -27,7 +29,6 @@ with workflow.unsafe.imports_passed_through():
         WorkloadRef,
     )
     from activities.engine import DrainReplica, EngineActivities, ProveEndpoint, ProveReplica
-    from activities.weights import StageWeights, WeightActivities
     from sunfleet import names
     from sunfleet.messages import (
         REPLICA,
@@ -296,9 +297,7 @@ class ReplicaWorkflow:
     async def _gate(self, pod: PodDigest, *, proven: bool, why: str) -> bool:
         return await workflow.execute_activity_method(
             ClusterActivities.mark_proven,
-            MarkProven(
-                namespace=self.input.site.namespace, pod=pod.name, uid=pod.uid, proven=proven, why=why
-            ),
+            MarkProven(namespace=self.input.site.namespace, pod=pod.name, uid=pod.uid, proven=proven, why=why),
             task_queue=self.queue,
             **options.QUICK,
         )
@@ -312,9 +311,7 @@ class ReplicaWorkflow:
             **options.QUICK,
         )
 
-    async def _unless_leaving(
-        self, handle: workflow.ActivityHandle[T], *others: workflow.ActivityHandle[Any]
-    ) -> T:
+    async def _unless_leaving(self, handle: workflow.ActivityHandle[T], *others: workflow.ActivityHandle[Any]) -> T:
         """The activity's result, or Leaving; what still runs is then cancelled, and its effect is undone by
         the leaving phase, which asks the world and not this workflow what exists."""
         while not handle.done():

@@ -96,9 +96,7 @@ class SiteWorkflow:
         """A take-back came to its end. A cancelled one opens the node again."""
         self.st.takebacks.pop(report.node_uid, None)
         self.st.reports = [*self.st.reports, report][-REPORTS:]
-        self._note(
-            "TakenBack" if not report.cancelled else "TakeBackCancelled", f"{report.node}: {report.message}"
-        )
+        self._note("TakenBack" if not report.cancelled else "TakeBackCancelled", f"{report.node}: {report.message}")
         if report.cancelled:
             self._change(rules.reopened(self.st.ledger, report.node_uid))
 
@@ -116,9 +114,7 @@ class SiteWorkflow:
             return old
         node = self.st.ledger.inventory.node(request.node)
         if node is None:  # the validator saw it; the inventory changed since
-            raise ApplicationError(
-                f"no node {request.node} at {self.input.site}", type="NotFound", non_retryable=True
-            )
+            raise ApplicationError(f"no node {request.node} at {self.input.site}", type="NotFound", non_retryable=True)
         closure = Closure(node=node.name, node_uid=node.uid, by=request.by)
         self._change(rules.closed(self.st.ledger, closure))
         merged = rules.closure_of(self.st.ledger, node.uid) or closure

@@ -30,9 +30,7 @@ class TakebackWorkflow:
         self.input = required(given, "TakebackInput")
         self.time = FleetTime(self.input.clock)
         self.queue = names.site_queue(self.input.site)
-        self.deadline_now = Deadline(
-            version=self.input.version, by=self.input.by, remaining=self.input.remaining
-        )
+        self.deadline_now = Deadline(version=self.input.version, by=self.input.by, remaining=self.input.remaining)
 
     @workflow.run
     async def run(self, given: TakebackInput | None = None) -> NodeClear:
@@ -74,9 +72,7 @@ class TakebackWorkflow:
                 **options.URGENT,
             )
         except ActivityError as error:
-            workflow.logger.warning(
-                "close failed", extra={"node": self.input.node, "cause": str(error.cause)}
-            )
+            workflow.logger.warning("close failed", extra={"node": self.input.node, "cause": str(error.cause)})
             return False
 
     async def _force(self) -> int:
@@ -99,11 +95,7 @@ class TakebackWorkflow:
     def _report(self, closed: bool, forced: int) -> NodeClear:
         now, by = self.time.now(), self.deadline_now.by
         cancelled = self.deadline_now.cancelled
-        words = (
-            "cancelled"
-            if cancelled
-            else f"clear {abs(by - now)} {'before' if now <= by else 'AFTER'} the deadline"
-        )
+        words = "cancelled" if cancelled else f"clear {abs(by - now)} {'before' if now <= by else 'AFTER'} the deadline"
         return NodeClear(
             node=self.input.node,
             node_uid=self.input.node_uid,
@@ -111,7 +103,5 @@ class TakebackWorkflow:
             on_time=now <= by,
             forced=forced,
             cancelled=cancelled,
-            message=words
-            + (f", {forced} ended by force" if forced else "")
-            + ("" if closed else ", not cordoned"),
+            message=words + (f", {forced} ended by force" if forced else "") + ("" if closed else ", not cordoned"),
         )
