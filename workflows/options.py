@@ -1,7 +1,8 @@
 """How activities are called, named by intent. Whether an error is worth a retry is decided where it is known
 (`activities.failures`); here is only how patient we are.
 
-Real durations all: a compressed day does not make the world faster.
+Real durations all: a compressed day does not make the world faster. A worker that is killed in the middle of a
+call costs its `start_to_close_timeout` (or `heartbeat_timeout`, where it beats): short ones recover soon.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ class Options(TypedDict, total=False):
 
 # One short call of a server that is usually there; given up after two minutes, to be named and tried again.
 QUICK = Options(
-    start_to_close_timeout=timedelta(seconds=20),
+    start_to_close_timeout=timedelta(seconds=10),
     schedule_to_close_timeout=timedelta(minutes=2),
     retry_policy=_EAGER,
 )
 
 # The same, where nothing can go on without it: tried until it works or its caller is no longer interested.
-PERSISTENT = Options(start_to_close_timeout=timedelta(seconds=20), retry_policy=_EAGER)
+PERSISTENT = Options(start_to_close_timeout=timedelta(seconds=10), retry_policy=_EAGER)
 
 # A creation: when it is no longer wanted, its last attempt is waited for, so that the undoing comes after it.
 CREATION = Options(
-    start_to_close_timeout=timedelta(seconds=20),
+    start_to_close_timeout=timedelta(seconds=10),
     retry_policy=_EAGER,
     cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 )
@@ -61,14 +62,14 @@ COMPUTE = Options(start_to_close_timeout=timedelta(seconds=30), retry_policy=_EA
 # A long effect that heartbeats while it moves: staging weights, pulling an image, waiting for pods to go.
 LONG = Options(
     start_to_close_timeout=timedelta(hours=6),
-    heartbeat_timeout=timedelta(seconds=20),
+    heartbeat_timeout=timedelta(seconds=10),
     retry_policy=_EAGER,
     cancellation_type=ActivityCancellationType.TRY_CANCEL,
 )
 
 # A proof: the engine has loaded, so an answer is near or something is wrong with it.
 PROOF = Options(
-    start_to_close_timeout=timedelta(seconds=45),
+    start_to_close_timeout=timedelta(seconds=30),
     schedule_to_close_timeout=timedelta(seconds=90),
     retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=250), maximum_interval=timedelta(seconds=5)),
 )

@@ -47,7 +47,9 @@ class SiteWorkflow:
     @workflow.init
     def __init__(self, given: SiteInput | None = None) -> None:
         self.input = required(given, "SiteInput")
-        self.st = self.input.state or SiteState(ledger=rules.Ledger(generation=_fresh_generation()))
+        self.st = self.input.state or SiteState(
+            ledger=rules.Ledger(site=self.input.site, generation=_fresh_generation(), revision=next_version(0))
+        )
         self.time = FleetTime(self.input.clock)
         self.rollover = Rollover()
         self._owed: dict[str, None] = dict.fromkeys(rules.owners(self.st.ledger))  # owners to be told
