@@ -1,0 +1,201 @@
+"""What a ledger says: each owner's grant, what is free, what is wrong. Nothing here changes a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sunfleet.holds import Closure, Grant, Held, Hold, Ledger, Queued, Waiting
+from sunfleet.inventory import Devices, Node
+from sunfleet.placement import takes_devices
+
+
+def owners(ledger: Ledger) -> tuple[str, ...]:
+    """Everyone who wants or holds something, or once said so, sorted."""
+    return tuple(sorted({w.owner for w in ledger.wants} | {h.owner for h in ledger.holds}))
+
+
+def owned(ledger: Ledger, owner: str) -> tuple[Hold, ...]:
+    """An owner's holds, also those that are leaving, by generation."""
+    return tuple(h for h in ledger.holds if h.owner == owner)
+
+
+def closure_of(ledger: Ledger, node_uid: str) -> Closure | None:
+    """The take-back of a machine, if there is one."""
+    return next((c for c in ledger.closures if c.node_uid == node_uid), None)
+
+
+def grant(ledger: Ledger, owner: str) -> Grant:
+    """All that one owner has and waits for. An owner that is not known has nothing, at want version 0."""
+    return Grant(
+        version=ledger.revision,
+        want_version=next((w.version for w in ledger.wants if w.owner == owner), 0),
+        holds=tuple(_held(h, _deadlines(ledger)) for h in owned(ledger, owner)),
+        waiting=tuple(q.waiting for q in ledger.queue if q.owner == owner),
+    )
+
+
+def grants(ledger: Ledger) -> dict[str, Grant]:
+    """Every owner's grant, by owner, sorted."""
+    versions = {w.owner: w.version for w in ledger.wants}
+    holds, waiting = _by_owner(ledger)
+    return {
+        owner: Grant(
+            version=ledger.revision,
+            want_version=versions.get(owner, 0),
+            holds=tuple(holds.get(owner, ())),
+            waiting=tuple(q.waiting for q in waiting.get(owner, ())),
+        )
+        for owner in owners(ledger)
+    }
+
+
+def changed(before: Ledger, after: Ledger) -> tuple[str, ...]:
+    """The owners whose grant differs, sorted; its revision does not count.
+
+    Nor does the wording of a wait: its numbers move with every hold at the site, and telling each waiting
+    owner of each would be a storm. Its code counts.
+    """
+    if before is after:
+        return ()
+    old, new = _essence(before), _essence(after)
+    names = sorted(old.keys() | new.keys())
+    return tuple(o for o in names if old.get(o) != new.get(o))
+
+
+def free(ledger: Ledger, node: str, resource: str) -> int:
+    """Devices of a known node that nobody uses or holds; never negative, 0 for what is not known."""
+    found = ledger.inventory.node(node)
+    devices = found.of(resource) if found else None
+    return max(0, _room(devices) - _held_on(ledger).get((node, resource), 0)) if devices else 0
+
+
+def summary(ledger: Ledger) -> tuple[dict[str, int], dict[str, int]]:
+    """Devices by resource: usable, and held.
+
+    Usable is what open nodes have for us, and on other known nodes what we still hold. Held may exceed it
+    where allocatable fell: `alarms` says so.
+    """
+    held = _held_on(ledger)
+    closed = {c.node_uid for c in ledger.closures}
+    usable: dict[str, int] = {}
+    for node in ledger.inventory.nodes:
+        for devices in node.devices:
+            room = _room(devices)
+            if node.uid in closed or not (node.ready and node.schedulable):
+                room = min(room, held.get((node.name, devices.resource), 0))
+            usable[devices.resource] = usable.get(devices.resource, 0) + room
+    taken: dict[str, int] = {}
+    for (_, resource), count in sorted(held.items()):
+        taken[resource] = taken.get(resource, 0) + count
+    return usable, taken
+
+
+def alarms(ledger: Ledger) -> tuple[str, ...]:
+    """What somebody should look at, one sentence each, sorted."""
+    found = [a for node in ledger.inventory.nodes for a in _overcommitted(ledger, node)]
+    found += _misplaced(ledger)
+    if ledger.blind:
+        known = len(ledger.inventory.nodes)
+        found.append(f"the API server lists no nodes: keeping the {known} seen last")
+    return tuple(sorted(found))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranded:
+    """Free devices of a node that are too few for every replica that is wanted of their kind."""
+
+    node: str
+    resource: str
+    free: int
+    smallest: int  # what the smallest such replica needs
+
+
+def stranded(ledger: Ledger) -> tuple[Stranded, ...]:
+    """Devices that nothing wanted can use, by node: a capacity signal, not a fault."""
+    asks = [i for w in ledger.wants for i in w.items if takes_devices(i)]
+    closed = {c.node_uid for c in ledger.closures}
+    held = _held_on(ledger)
+    found = []
+    for node in ledger.inventory.nodes:
+        if node.uid in closed or not (node.ready and node.schedulable):
+            continue
+        for devices in node.devices:
+            counts = [i.count for i in asks if i.resource == devices.resource and i.product in ("", devices.product)]
+            left = max(0, _room(devices) - held.get((node.name, devices.resource), 0))
+            if counts and 0 < left < min(counts):
+                found.append(Stranded(node=node.name, resource=devices.resource, free=left, smallest=min(counts)))
+    return tuple(found)
+
+
+def _room(devices: Devices) -> int:
+    return max(0, devices.allocatable - devices.foreign)
+
+
+def _held_on(ledger: Ledger) -> dict[tuple[str, str], int]:
+    held: dict[tuple[str, str], int] = {}
+    for hold in ledger.holds:
+        if hold.count:
+            held[hold.node, hold.resource] = held.get((hold.node, hold.resource), 0) + hold.count
+    return held
+
+
+def _deadlines(ledger: Ledger) -> dict[str, Closure]:
+    return {c.node_uid: c for c in ledger.closures}
+
+
+def _held(hold: Hold, closures: dict[str, Closure]) -> Held:
+    closure = closures.get(hold.node_uid)
+    return Held(hold=hold, retire_by=closure.by if closure else None)
+
+
+def _by_owner(ledger: Ledger) -> tuple[dict[str, list[Held]], dict[str, list[Queued]]]:
+    closures = _deadlines(ledger)
+    holds: dict[str, list[Held]] = {}
+    for hold in ledger.holds:
+        holds.setdefault(hold.owner, []).append(_held(hold, closures))
+    waiting: dict[str, list[Queued]] = {}
+    for queued in ledger.queue:
+        waiting.setdefault(queued.owner, []).append(queued)
+    return holds, waiting
+
+
+def _essence(ledger: Ledger) -> dict[str, tuple[int, list[Held], list[tuple[str, str]]]]:
+    """What of each owner's grant is news when it differs."""
+    versions = {w.owner: w.version for w in ledger.wants}
+    holds, waiting = _by_owner(ledger)
+    return {
+        owner: (versions.get(owner, 0), holds.get(owner, []), [_code(q.waiting) for q in waiting.get(owner, [])])
+        for owner in versions.keys() | holds.keys()
+    }
+
+
+def _code(waiting: Waiting) -> tuple[str, str]:
+    return waiting.key, waiting.code
+
+
+def _overcommitted(ledger: Ledger, node: Node) -> list[str]:
+    held = _held_on(ledger)
+    found = []
+    for devices in node.devices:
+        holds = held.get((node.name, devices.resource), 0)
+        if holds > _room(devices):
+            found.append(
+                f"node {node.name} holds {holds} {devices.resource} but has {_room(devices)}: "
+                f"allocatable {devices.allocatable}, others use {devices.foreign}"
+            )
+    lost = sorted({r for n, r in held if n == node.name and node.of(r) is None})
+    return found + [f"node {node.name} holds {held[node.name, r]} {r} but offers none" for r in lost]
+
+
+def _misplaced(ledger: Ledger) -> list[str]:
+    """Holds on machines that are not there any more."""
+    uids = {n.name: n.uid for n in ledger.inventory.nodes}
+    counts: dict[tuple[str, str], int] = {}
+    for hold in ledger.holds:
+        if uids.get(hold.node) != hold.node_uid:
+            counts[hold.node, hold.node_uid] = counts.get((hold.node, hold.node_uid), 0) + 1
+    return [
+        f"node {name} is {'another machine now' if name in uids else 'gone'}: "
+        f"{count} {'hold waits' if count == 1 else 'holds wait'} until their pods are known to be gone"
+        for (name, _), count in sorted(counts.items())
+    ]
