@@ -28,7 +28,7 @@ def missing(assets: str | None = None) -> str:
     """Why no control plane can be started, or "" when one can."""
     folder = assets or os.environ.get("KUBEBUILDER_ASSETS", "")
     if not folder:
-        return "KUBEBUILDER_ASSETS is not set: name a folder with etcd, kube-apiserver, kube-controller-manager and kube-scheduler"
+        return f"KUBEBUILDER_ASSETS is not set: name a folder with {', '.join(PROGRAMS)}"
     lacking = [p for p in PROGRAMS if not os.access(Path(folder, p), os.X_OK)]
     return f"KUBEBUILDER_ASSETS={folder} has no {', '.join(lacking)}" if lacking else ""
 

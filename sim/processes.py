@@ -46,7 +46,7 @@ async def gone(pid: int, start: str, within: float) -> bool:
     deadline = asyncio.get_running_loop().time() + within
     while alive(pid, start):
         with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+            os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # WNOHANG: it does not block
         if asyncio.get_running_loop().time() >= deadline:
             return not alive(pid, start)
         await asyncio.sleep(0.02)
