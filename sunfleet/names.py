@@ -7,8 +7,10 @@ RFC 1123; label values have at most 63 characters.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Final
 
 GROUP: Final = "sunfleet.dev"
@@ -104,3 +106,9 @@ ORIGINAL: Final = f"{GROUP}/original-name"  # annotation
 PROVEN: Final = f"{GROUP}/proven"  # pod readiness gate
 MANAGER: Final = "sunfleet"
 FLEET_MANAGER: Final = "sunfleet-fleet"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that a mistyped one most likely means, or ""."""
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return found[0] if found else ""

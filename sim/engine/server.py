@@ -80,7 +80,7 @@ class SimEngine:
     async def metrics(self, request: Request) -> Response:
         labels = f'{{engine="0",model_name="{self.options.served_names[0]}"}}'
         asleep = 1 if self.asleep else 0
-        rows = [
+        rows: list[tuple[str, str, str, float]] = [
             ("counter", "vllm:prompt_tokens_total", labels, self.prompt_tokens),
             ("counter", "vllm:generation_tokens_total", labels, self.generation_tokens),
             ("counter", "vllm:request_success_total", labels[:-1] + ',finished_reason="length"}', self.answered),
@@ -130,6 +130,8 @@ class SimEngine:
 
     async def embeddings(self, request: Request) -> Response:
         body = await _body(request)
+        if body is None:
+            return _error(400, "the body is not a JSON object", "BadRequestError")
         if (problem := self._problem(body)) is not None:
             return problem
         await self._suffer()
@@ -150,6 +152,8 @@ class SimEngine:
 
     async def _generate(self, request: Request, kind: str, prefix: str) -> Response:
         body = await _body(request)
+        if body is None:
+            return _error(400, "the body is not a JSON object", "BadRequestError")
         if (problem := self._problem(body)) is not None:
             return problem
         prompt = str(body.get("prompt") or json.dumps(body.get("messages") or ""))
@@ -198,9 +202,7 @@ class SimEngine:
             yield f"data: {json.dumps(chunk | {'choices': [], 'usage': usage})}\n\n"
         yield "data: [DONE]\n\n"
 
-    def _problem(self, body: dict[str, Any] | None) -> Response | None:
-        if body is None:
-            return _error(400, "the body is not a JSON object", "BadRequestError")
+    def _problem(self, body: dict[str, Any]) -> Response | None:
         if body.get("model") not in self.options.served_names:
             return _error(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError")
         if self.asleep:
