@@ -24,7 +24,7 @@ from activities import (
     Object,
 )
 from activities.failures import failures_mapped
-from sunfleet import manifests, names
+from sunfleet import manifests, names, objects
 from sunfleet.errors import BadInput, Conflict, Fenced, NotYet, Unfit
 from sunfleet.ledger import Hold
 from sunfleet.messages import PodDigest, Reported, SurveyInput
@@ -137,11 +137,11 @@ class WriteStatus:
     name: str
     uid: str
     facts: Reported
-    site: SiteSpec
-    fleet: str
+    served_name: str
     base_url: str
     now: datetime  # fleet time
     reasons: tuple[Reason, ...] = ()
+    recent: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ class ClusterActivities:
             if old is not None and old["metadata"].get("labels", {}).get(names.FLEET) != fleet:
                 foreign.append(model.name)
                 continue
-            body = manifests.deployment_object(model, site, fleet, command.revision)
+            body = objects.deployment_object(model, site, fleet, command.revision)
             await self._cluster.apply(MODEL_DEPLOYMENT, body, names.FLEET_MANAGER)
             applied.append(model.name)
         wanted = {m.name for m in command.models}
@@ -207,7 +207,7 @@ class ClusterActivities:
         meta = obj["metadata"]
         found = DeploymentRead(found=True, uid=meta["uid"], generation=int(meta.get("generation", 1)))
         try:
-            spec = manifests.read_deployment(obj)
+            spec = objects.read_deployment(obj)
         except BadInput as error:
             return DeploymentRead(found=True, uid=found.uid, generation=found.generation, problem=str(error))
         return DeploymentRead(
@@ -393,7 +393,18 @@ class ClusterActivities:
         if obj is None or obj["metadata"]["uid"] != command.uid:
             return False
         previous = obj.get("status", {}).get("conditions") or []
-        status = manifests.with_transitions(command.status, previous, _now())
+        status = objects.with_transitions(
+            objects.status(
+                command.facts,
+                base_url=command.base_url,
+                served_name=command.served_name,
+                model=command.name,
+                now=command.now,
+                recent=command.recent,
+            ),
+            previous,
+            _now(),
+        )
         if status != obj.get("status"):
             body = {
                 "apiVersion": obj["apiVersion"],

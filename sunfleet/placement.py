@@ -157,8 +157,8 @@ class Floor:
         if near:
             order = {name: at for at, name in enumerate(warm)}
             return min(near, key=lambda s: (s.free, order[s.node.name]))
-        found = [s for p in self._pools_of(item) if (s := p.tightest(item.count)) is not None]
-        return min(found, key=lambda s: (s.free, s.node.name), default=None)
+        tight = [t for p in self._pools_of(item) if (t := p.tightest(item.count)) is not None]
+        return min(tight, key=lambda s: (s.free, s.node.name), default=None)
 
     def _for_weights(self, owner: str, item: Item) -> Spot | None:
         """A node that could hold the replica: of its own first, then shared with the owner's other places."""

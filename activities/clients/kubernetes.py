@@ -11,7 +11,7 @@ import asyncio
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
@@ -197,7 +197,7 @@ class KubernetesCluster:
             raise _error(response.status, _status(data), response.getheaders() or {})
         return json.loads(data) if data else {}
 
-    async def _lines(self, path: str, query: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def _lines(self, path: str, query: dict[str, Any]) -> AsyncGenerator[bytes, None]:
         """The lines of a watch. Silence longer than a bookmark's period is a lost connection."""
         client = self._client()
         url, headers = await self._address(client, path, query, "")
