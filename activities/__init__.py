@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from sunfleet.routes import Acknowledged as Acknowledged
 from sunfleet.routes import Route as Route
 from sunfleet.routes import RouteSet as RouteSet
+from sunfleet.snapshots import Progress as Progress
+from sunfleet.snapshots import Snapshot as Snapshot
 
 Object = dict[str, Any]  # a Kubernetes object as JSON: camelCase, as the API server writes it
 
@@ -123,29 +125,6 @@ class EngineClient(Protocol):
 
     async def metric(self, at: Endpoint, name: str) -> float | None:
         """The sum over all labels of a metric of GET /metrics; None when it is absent (unknown, not zero)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFile:
-    path: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A verified model on a node. `directory` is the node's own path."""
-
-    directory: str
-    bytes: int
-    files: tuple[StagedFile, ...] = ()
-    fetched: bool = True  # False when it was already there
-
-
-class Progress(Protocol):
-    """Called whenever bytes moved or were verified: (done, total)."""
-
-    def __call__(self, done: int, total: int) -> None: ...
 
 
 class WeightStore(Protocol):

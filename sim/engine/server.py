@@ -107,7 +107,7 @@ class SimEngine:
 
     async def models(self, request: Request) -> Response:
         names = ("another-model",) if self.fault == "wrong_name" else self.options.served_names
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "id": name,
                 "object": "model",

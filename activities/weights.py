@@ -1,0 +1,60 @@
+"""Effects on a node's weights; runs on the node's own queue."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio import activity
+
+from activities import WeightStore
+from activities.failures import failures_mapped
+
+BEAT = timedelta(seconds=2)
+STALL = timedelta(minutes=5)  # without a byte moved or verified, the heartbeat stops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageWeights:
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """`directory` is relative to the node's cache path."""
+
+    directory: str
+    bytes: int
+    fetched: bool  # False when it was there already
+
+
+class WeightActivities:
+    def __init__(self, store: WeightStore) -> None:
+        self._store = store
+
+    @activity.defn
+    @failures_mapped
+    async def stage_weights(self, command: StageWeights) -> Staged:
+        """Fetch and verify a pinned snapshot; success when it is there already. Heartbeats follow progress: a
+        transfer that hangs stops them, and the server tries again."""
+        loop = asyncio.get_running_loop()
+        moved = [loop.time(), 0, 0]
+
+        def progress(done: int, total: int) -> None:
+            moved[:] = [loop.time(), done, total]
+
+        async def beat() -> None:
+            while loop.time() - moved[0] < STALL.total_seconds():
+                activity.heartbeat({"done": moved[1], "total": moved[2]})
+                await asyncio.sleep(BEAT.total_seconds())
+
+        beating = asyncio.create_task(beat())
+        try:
+            snapshot = await self._store.stage(command.source, progress)
+        finally:
+            beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await beating
+        return Staged(directory=snapshot.directory, bytes=snapshot.bytes, fetched=snapshot.fetched)
