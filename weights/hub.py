@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-import httpx
+import httpx2
 
 # Before huggingface_hub is imported: plain HTTP transfers that resume, no telemetry, no progress bars.
 os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
@@ -97,10 +97,12 @@ def _ours(source: str, call: Callable[[], T]) -> T:
         raise _not_found(source, error) from None
     except RevisionNotFoundError:
         raise Missing(f"{source}: there is no such revision", hint="it may have been force-pushed away") from None
-    except (LocalEntryNotFoundError, httpx.HTTPError, TimeoutError, ConnectionError) as error:
+    except (LocalEntryNotFoundError, httpx2.HTTPError, TimeoutError, ConnectionError) as error:
         raise _transport(source, error) from None
     except EntryNotFoundError:
         raise Missing(f"{source}: a listed file is not there") from None
+    except HfHubHTTPError as error:  # an OSError too
+        raise _by_status(source, error.response) from None
     except OSError as error:
         raise NoSpace(f"{source}: {error.strerror or 'the disk refused a write'}") from None
 
@@ -125,7 +127,7 @@ def _transport(source: str, error: BaseException) -> SunfleetError:
     return Unreachable(f"{source}: the Hub did not answer: {type(error).__name__}")
 
 
-def _by_status(source: str, response: httpx.Response) -> SunfleetError:
+def _by_status(source: str, response: httpx2.Response) -> SunfleetError:
     status = response.status_code
     if status in (401, 403):
         return AccessDenied(f"{source}: the Hub answered {status}")

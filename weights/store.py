@@ -132,11 +132,10 @@ class NodeStore:
                 shutil.rmtree(work, ignore_errors=True)
 
     def _into(self, work: Path, source: str, repo: str, revision: str, stop: threading.Event) -> Snapshot:
-        manifest = self._hub.manifest(source, repo, revision, work / "index")
-        shutil.rmtree(work / "index", ignore_errors=True)
+        target = work / "files"
+        manifest = self._hub.manifest(source, repo, revision, target)
         self._preflight(manifest)
         self._totals[source] = manifest.bytes
-        target = work / "files"
         files = []
         for file in manifest.files:
             _check(stop, source)
