@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +20,10 @@ STALL = timedelta(minutes=5)  # without a byte moved or verified, the heartbeat 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageWeights:
+    """`cache` is the site's cache path on every node."""
+
     source: str
+    cache: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +36,10 @@ class Staged:
 
 
 class WeightActivities:
-    def __init__(self, store: WeightStore) -> None:
-        self._store = store
+    """`store_at` gives the store of a cache path; one per path, so that fetches are shared."""
+
+    def __init__(self, store_at: Callable[[str], WeightStore]) -> None:
+        self._store_at = functools.cache(store_at)
 
     @activity.defn
     @failures_mapped
@@ -52,7 +59,7 @@ class WeightActivities:
 
         beating = asyncio.create_task(beat())
         try:
-            snapshot = await self._store.stage(command.source, progress)
+            snapshot = await self._store_at(command.cache).stage(command.source, progress)
         finally:
             beating.cancel()
             with suppress(asyncio.CancelledError):

@@ -97,6 +97,7 @@ def control_worker(client: Client, settings: Settings, transport: Transport = No
         client,
         task_queue=names.CONTROL_QUEUE,
         workflows=registry.ALL,
+        workflow_runner=registry.runner(),
         activities=[method for part in parts for method in methods(part)],
         graceful_shutdown_timeout=GRACE,
         sticky_queue_schedule_to_start_timeout=tuning.sticky,
@@ -120,17 +121,20 @@ def site_worker(
     )
 
 
-def node_worker(client: Client, site: str, node: str, root: Path, settings: Settings) -> Worker:
-    """One node's weights."""
-    store = NodeStore(
-        root,
-        endpoint=settings.hub.endpoint or None,
-        token_file=Path(settings.hub.token_file) if settings.hub.token_file else None,
-    )
+def node_worker(client: Client, site: str, node: str, disk: Path, settings: Settings) -> Worker:
+    """One node's weights; `disk` is its root directory."""
+
+    def store_at(cache: str) -> NodeStore:
+        return NodeStore(
+            Path(f"{disk}/{cache.strip('/')}"),
+            endpoint=settings.hub.endpoint or None,
+            token_file=Path(settings.hub.token_file) if settings.hub.token_file else None,
+        )
+
     return Worker(
         client,
         task_queue=names.node_queue(site, node),
-        activities=methods(WeightActivities(store)),
+        activities=methods(WeightActivities(store_at)),
         activity_executor=ThreadPoolExecutor(max_workers=4),
         graceful_shutdown_timeout=GRACE,
         max_heartbeat_throttle_interval=_tuning(settings).throttle,
@@ -228,8 +232,8 @@ async def _run_nodes(client: Client, name: str, site: SiteSettings, settings: Se
             await asyncio.sleep(NODES_EVERY.total_seconds())
 
 
-async def run_node(client: Client, site: str, node: str, root: Path, settings: Settings, stop: asyncio.Event) -> None:
-    async with node_worker(client, site, node, root, settings):
+async def run_node(client: Client, site: str, node: str, disk: Path, settings: Settings, stop: asyncio.Event) -> None:
+    async with node_worker(client, site, node, disk, settings):
         await stop.wait()
 
 

@@ -32,7 +32,7 @@ from workflows.timing import FleetTime
 
 HORIZON = timedelta(hours=48)  # fleet time: claims are known this far ahead
 REFRESH = timedelta(hours=24)  # and renewed when less than this is left
-RETRY = timedelta(seconds=20)  # real time, while a Deployment does not run yet
+RETRY_FIRST, RETRY_MOST = timedelta(seconds=1), timedelta(seconds=30)  # real time, while a Deployment does not run
 
 
 @workflow.defn(name=POOL, failure_exception_types=[ValidationError])
@@ -45,16 +45,18 @@ class PoolWorkflow:
         self.rollover = Rollover()
         self.id = workflow.info().workflow_id
         self._look = True
+        self._pause = RETRY_FIRST
 
     @workflow.run
     async def run(self, given: PoolInput | None = None) -> str:
         """Expand, tell, wait; ends when the pool has left the fleet."""
         while True:
             if self._look:
-                self._look = False
+                self._look, self._pause = False, RETRY_FIRST
                 await self._expand()
                 await self._tell_all()
             elif self.st.missing:
+                self._pause = min(self._pause * 2, RETRY_MOST)
                 await self._tell(tuple(self.st.missing))
             if self.st.spec and self.st.spec.removed and not self._look:
                 await workflow.wait_condition(workflow.all_handlers_finished)
@@ -119,7 +121,7 @@ class PoolWorkflow:
             )
         except ActivityError as error:
             self.st.problem = str(error.cause or error)
-            self.st.horizon = self.time.after(RETRY) + REFRESH
+            self.st.horizon = self.time.after(RETRY_MOST) + REFRESH
             return
         self.st.problem, self.st.tzdata = "", expanded.tzdata
         self.st.claims, self.st.horizon = expanded.claims, start + HORIZON
@@ -146,7 +148,7 @@ class PoolWorkflow:
     def _next(self) -> datetime | None:
         """When to act without news: a resend, or the end of what is known."""
         if self.st.missing:
-            return self.time.after(RETRY)
+            return self.time.after(self._pause)
         return self.st.horizon - REFRESH if self.st.horizon else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
 from workflows.deployment import DeploymentWorkflow
 from workflows.fleet import FleetWorkflow
 from workflows.nudge import NudgeWorkflow
@@ -21,3 +23,11 @@ ALL: tuple[type, ...] = (
     NudgeWorkflow,
     SurveyWorkflow,
 )
+
+
+def runner() -> SandboxedWorkflowRunner:
+    """The sandbox of every control worker and replay: the pure domain and the activities' values pass through,
+    also when pydantic looks their modules up by name."""
+    return SandboxedWorkflowRunner(
+        restrictions=SandboxRestrictions.default.with_passthrough_modules("sunfleet", "activities")
+    )

@@ -129,7 +129,7 @@ class ReplicaWorkflow:
         site, node = self.input.site, self.input.hold.node
         weights = workflow.start_activity_method(
             WeightActivities.stage_weights,
-            StageWeights(source=self.input.model.source.uri),
+            StageWeights(source=self.input.model.source.uri, cache=site.cache_path),
             task_queue=names.node_queue(site.name, node),
             **options.LONG,
         )
@@ -391,7 +391,8 @@ class ReplicaWorkflow:
     def _pod(self) -> PodDigest | None:
         """The newest pod that is not on its way out, else the newest."""
         living = [p for p in self.st.pods if not p.deleting and p.phase not in ("Failed", "Succeeded")]
-        return (living or list(self.st.pods) or [None])[-1]
+        candidates = living or list(self.st.pods)
+        return candidates[-1] if candidates else None
 
     def _still_proven(self) -> bool:
         """Whether the engine that runs is the one that was proven."""
@@ -436,4 +437,7 @@ def _hopeless(pod: PodDigest, waited: timedelta) -> str:
 
 
 def _said(pod: PodDigest | None) -> str:
-    return "no pod was seen" if pod is None else (pod.message or pod.reason or pod.phase)
+    if pod is None:
+        return "no pod was seen"
+    lines = [line for line in pod.message.splitlines() if line.strip()]
+    return lines[-1] if lines else pod.reason or pod.phase

@@ -6,7 +6,7 @@ cluster, waits, and shortly before the deadline ends what is left. It reports on
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -39,7 +39,7 @@ class TakebackWorkflow:
         forced = 0
         while not self.deadline_now.cancelled and self.deadline_now.remaining:
             seen = self.deadline_now
-            soft = seen.by - self.time.clock.fleet_duration(KILL_MARGIN)
+            soft = self._soft(seen)
             if self.time.now() >= soft:
                 forced = await self._force()
                 break
@@ -64,16 +64,23 @@ class TakebackWorkflow:
     async def _close(self) -> bool:
         """Cordon; a site that does not answer does not stop the story: nothing new is granted there anyway."""
         try:
-            return await workflow.execute_activity_method(
+            closing = workflow.start_activity_method(
                 ClusterActivities.close_node,
                 NodeRef(node=self.input.node, uid=self.input.node_uid, why="taken back"),
                 task_queue=self.queue,
-                schedule_to_close_timeout=self.time.remaining(self.input.by),
                 **options.URGENT,
             )
+            await self.time.wait(closing.done, self._soft(self.deadline_now))
+            if not closing.done():
+                closing.cancel()  # the site is silent: what matters is the deadline
+            return await closing
         except ActivityError as error:
             workflow.logger.warning("close failed", extra={"node": self.input.node, "cause": str(error.cause)})
             return False
+
+    def _soft(self, seen: Deadline) -> datetime:
+        """From when on what is left is ended by force."""
+        return seen.by - self.time.clock.fleet_duration(KILL_MARGIN)
 
     async def _force(self) -> int:
         """Past the soft deadline: end what is left, until it is gone."""
