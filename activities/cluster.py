@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
@@ -32,6 +32,8 @@ from sunfleet.model import ModelSpec, SiteSpec
 from sunfleet.pods import digest_pod
 from sunfleet.reasons import Reason
 from sunfleet.standing import WARNINGS
+from sunfleet.survey import Survey as Survey
+from sunfleet.survey import SurveyedPod as SurveyedPod
 
 POLL = timedelta(milliseconds=500)
 TAKE_BACK_TAINT = f"{names.GROUP}/take-back"
@@ -142,30 +144,6 @@ class WriteStatus:
     now: datetime  # fleet time
     reasons: tuple[Reason, ...] = ()
     recent: tuple[Reason, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SurveyedPod:
-    name: str
-    uid: str
-    node: str
-    hold: str
-    owner: str
-    gpus: dict[str, int]
-    ready: bool
-    proven: bool
-    deleting: bool
-    phase: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
-    """What really stands at a site, of ours."""
-
-    pods: tuple[SurveyedPod, ...] = ()
-    workloads: dict[str, str] = field(default_factory=dict)  # name → hold
-    deployments: tuple[str, ...] = ()
-    allocatable: dict[str, dict[str, int]] = field(default_factory=dict)  # node → resource → count
 
 
 class ClusterActivities:

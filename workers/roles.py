@@ -13,29 +13,29 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from activities.clients.engine import HttpEngineClient
-from activities.clients.gateway import HttpGateway
-from activities.clients.kubernetes import KubernetesCluster
-from activities.weights import WeightActivities
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
-from weights.store import NodeStore
 
 from activities.calendar import CalendarActivities
+from activities.clients.engine import HttpEngineClient
+from activities.clients.gateway import HttpGateway
+from activities.clients.kubernetes import KubernetesCluster
 from activities.clients.temporal import TemporalEntities
 from activities.cluster import ClusterActivities
 from activities.engine import EngineActivities
 from activities.entities import EntityActivities
 from activities.gateway import GatewayActivities
 from activities.schedules import ScheduleActivities
+from activities.weights import WeightActivities
 from schedules.server import TemporalSchedules
 from sunfleet import names
 from sunfleet.errors import Unreachable
 from sunfleet.ledger import Hold
 from sunfleet.messages import SiteStatusView
+from weights.store import NodeStore
 from workers.settings import Settings, SiteSettings, node_disk
 from workers.sweeper import Sweeper
 from workers.watcher import SiteWatcher

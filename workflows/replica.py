@@ -18,8 +18,6 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.weights import StageWeights, WeightActivities
-
     from activities.cluster import (
         ClusterActivities,
         CreateWorkload,
@@ -29,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
         WorkloadRef,
     )
     from activities.engine import DrainReplica, EngineActivities, ProveEndpoint, ProveReplica
+    from activities.weights import StageWeights, WeightActivities
     from sunfleet import names
     from sunfleet.messages import (
         REPLICA,
