@@ -26,10 +26,10 @@ $(STAMP): pyproject.toml requirements/dev.txt
 
 setup: $(STAMP)  ## make the virtual environment (only what changed)
 
-$(VLLM_STAMP): requirements/vllm.txt bench/../Makefile
-	@$(PYTHON) -m venv $(VLLM)
+$(VLLM_STAMP): requirements/vllm.txt requirements/vllm-torch.txt requirements/vllm-engine.txt
+	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/vllm-torch.txt
-	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/vllm.txt
+	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/vllm.txt
 	@$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements/vllm-engine.txt
 	@touch $@
 
@@ -58,6 +58,11 @@ fmt: $(STAMP)  ## format the code
 lock:  ## refresh the locked versions and hashes
 	@uv pip compile --quiet --python-version 3.11 --universal --group dev --generate-hashes --no-emit-index-url \
 	  --no-annotate --custom-compile-command "make lock" pyproject.toml requirements/build.in -o requirements/dev.txt
+
+lock-vllm: $(VLLM_STAMP)  ## refresh the real engine's locked versions and hashes from its virtual environment
+	@$(VLLM)/bin/python -m pip freeze --disable-pip-version-check 2>/dev/null | grep -viE '^(torch|vllm)' > $(VLLM)/frozen.in
+	@uv pip compile --quiet --no-deps --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --custom-compile-command "make lock-vllm" $(VLLM)/frozen.in -o requirements/vllm.txt
 
 bench-%: $(STAMP)  ## measure NAME side by side with its peer
 	@$(BIN)/python -m bench.$*
