@@ -1,53 +1,30 @@
 """What a well-shaped fleet file must also be: references, names, windows, and what this release can carry out.
 
-Each rule yields problems with the path of the field; all of them are told at once.
+Each rule yields problems with the path of the field; all of them are told at once. A part of the file may be
+missing or empty here (see `salvage`): a rule looks things up, and never assumes that they are there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from datetime import date, timedelta
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from urllib.parse import urlsplit
 
 from sunfleet import calendars, names
+from sunfleet.spec import arguments, windows
 from sunfleet.spec.document import Path
-from sunfleet.spec.shape import EngineBlock, Fleet, Model, Pool, Site, Window
+from sunfleet.spec.shape import Engine, Fleet, Gpu, Model, Pool, Site
 
 Found = Iterator[tuple[Path, str, str, str]]  # path, message, hint, code
-NOT_YET = "NotYetSupported"
+NOT_YET = windows.NOT_YET
 COMMIT = re.compile(r"[0-9a-f]{40}")
-_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_SERVED = re.compile(r"[A-Za-z0-9][\w.:/-]*")
-TYPED_FLAGS = {
-    "--port": "the port is Sunfleet's",
-    "--host": "the address is Sunfleet's",
-    "--uds": "the address is Sunfleet's",
-    "--model": "use source",
-    "--served-model-name": "use servedName",
-    "--tensor-parallel-size": "use parallel.tensor",
-    "-tp": "use parallel.tensor",
-    "--pipeline-parallel-size": "use parallel.pipeline",
-    "-pp": "use parallel.pipeline",
-    "--data-parallel-size": "use parallel.data",
-    "-dp": "use parallel.data",
-    "--api-key": "use engines.<name>.key: arguments show in process lists",
-    "--hf-token": "arguments show in process lists",
-    "--revision": "use source",
-    "--shutdown-timeout": "draining is Sunfleet's",
-    "--max-model-len": "use tuning.maxModelLen",
-    "--gpu-memory-utilization": "use tuning.gpuMemoryUtilizationPercent",
-    "--quantization": "use tuning.quantization",
-    "-q": "use tuning.quantization",
-    "--kv-cache-dtype": "use tuning.kvCacheDtype",
-    "--dtype": "use tuning.dtype",
-    "--enable-prefix-caching": "use tuning.prefixCaching",
-    "--no-enable-prefix-caching": "use tuning.prefixCaching",
-    "--enable-chunked-prefill": "use tuning.chunkedPrefill",
-    "--no-enable-chunked-prefill": "use tuning.chunkedPrefill",
-    "--speculative-config": "use tuning.speculative",
-    "--task": "use task",
-}
+_DIGEST = re.compile(r"[^\s@]+@sha256:[0-9a-f]{64}")
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SERVED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]*")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?")
 
 
 def check(fleet: Fleet) -> Found:
@@ -57,6 +34,7 @@ def check(fleet: Fleet) -> Found:
         yield from _label(("sites", name), name, "site")
         yield from _site(("sites", name), site)
     for name, engine in fleet.engines.items():
+        yield from _label(("engines", name), name, "engine")
         yield from _engine(("engines", name), engine)
     for name, model in fleet.models.items():
         yield from _label(("models", name), name, "model")
@@ -64,55 +42,84 @@ def check(fleet: Fleet) -> Found:
     for name, pool in fleet.pools.items():
         yield from _label(("pools", name), name, "pool")
         yield from _pool(("pools", name), pool, fleet)
-    yield from _collisions(fleet)
+        yield from windows.check(("pools", name), pool)
+    yield from _endpoints(fleet)
+    yield from _served_names(fleet)
+    yield from _slugs(fleet)
+    yield from _classes(fleet)
     if fleet.overrides:
         yield ("overrides",), "overrides are not carried out yet", "use prewarm, pin or unload for now", NOT_YET
 
 
 def _label(path: Path, name: str, what: str) -> Found:
     if not names.is_label(name):
-        hint = f"try {names.slug(name, names.NAME_LIMIT)[:-9]!r}" if len(name) < 200 else ""
-        yield (
-            path,
-            f"{what} names are DNS labels of at most {names.NAME_LIMIT} characters; {name[:60]!r} is none",
-            hint,
-            "BadName",
-        )
+        message = f"{what} names are DNS labels of at most {names.NAME_LIMIT} characters; {name[:60]!r} is none"
+        near = re.sub(r"[^a-z0-9]+", "-", name.lower())[: names.NAME_LIMIT].strip("-")
+        yield path, message, f"try {near!r}" if near else "", "BadName"
 
 
 def _site(path: Path, site: Site) -> Found:
     if not calendars.is_zone(site.zone):
+        near = names.nearest(site.zone, calendars.zones()) if "/" in site.zone else ""
         yield (
             (*path, "zone"),
             f"{site.zone!r} is no IANA time zone",
-            "write a name such as Asia/Tokyo; offsets and `local` are not zones",
+            f"did you mean {near!r}?" if near else "write a name such as Asia/Tokyo; offsets and `local` are no zones",
             "BadZone",
+        )
+    if site.holidays is not None:
+        yield (
+            (*path, "holidays"),
+            "holidays are not known yet: mon-fri windows would open on them",
+            "leave them out for now; windows may list dates",
+            NOT_YET,
         )
     if not names.is_label(site.cluster.namespace, names.LABEL_LIMIT):
         yield (*path, "cluster", "namespace"), f"{site.cluster.namespace!r} is no namespace name", "", "BadName"
-    if "{deployment}" not in site.endpoint or not site.endpoint.startswith(("http://", "https://")):
-        yield (
-            (*path, "endpoint"),
-            "the endpoint is an http(s) URL with {deployment} in it",
-            'such as "https://eu1.example.net/{deployment}/v1"',
-            "BadEndpoint",
-        )
-    elif not site.endpoint.endswith("/v1"):
-        yield (*path, "endpoint"), "the endpoint ends with /v1, as gateways want it", "", "BadEndpoint"
-    elif set(re.findall(r"\{(.*?)\}", site.endpoint)) != {"deployment"}:
-        yield (*path, "endpoint"), "only {deployment} is filled in", "", "BadEndpoint"
+    if message := _endpoint_fault(site.endpoint):
+        yield (*path, "endpoint"), message, 'such as "https://eu1.example.net/{deployment}/v1"', "BadEndpoint"
     if not site.gpus:
         yield (*path, "gpus"), "a site needs at least one GPU class", "gpus: {h200: {product: NVIDIA-H200}}", "Missing"
+    for name, gpu in site.gpus.items():
+        yield from _gpu((*path, "gpus", name), name, gpu)
 
 
-def _engine(path: Path, engine: EngineBlock) -> Found:
-    if "@sha256:" not in engine.image and not engine.image.startswith("sim/"):
-        yield (
-            (*path, "image"),
-            f"{engine.image!r} is not pinned",
-            "name the image by digest: image@sha256:…",
-            "NotPinned",
-        )
+def _endpoint_fault(endpoint: str) -> str:
+    """What is wrong with an endpoint template, or ""."""
+    if "{deployment}" not in endpoint or not endpoint.startswith(("http://", "https://")):
+        return "the endpoint is an http(s) URL with {deployment} in it"
+    if any(c in endpoint.replace("{deployment}", "") for c in "{}"):
+        return "only {deployment} is filled in"
+    try:
+        url = urlsplit(endpoint.replace("{deployment}", "x"))
+        host, _ = url.hostname, url.port
+    except ValueError:
+        return "the endpoint is no URL"
+    if not host or any(c.isspace() for c in endpoint):
+        return "the endpoint is no URL"
+    if url.username is not None or url.password is not None:
+        return "the endpoint carries a credential; engines have `key`, gateways have their own"
+    if url.query or url.fragment or not url.path.endswith("/v1"):
+        return "the endpoint ends with /v1, as gateways want it"
+    return ""
+
+
+def _gpu(path: Path, name: str, gpu: Gpu) -> Found:
+    yield from _label(path, name, "GPU class")
+    if not _RESOURCE.fullmatch(gpu.resource):
+        yield (*path, "resource"), f"{gpu.resource!r} is no extended resource", "such as nvidia.com/gpu", "BadName"
+    if not _LABEL_VALUE.fullmatch(gpu.product) or len(gpu.product) > names.LABEL_LIMIT:
+        yield (*path, "product"), f"{gpu.product!r} is no label value", "such as NVIDIA-H200", "BadName"
+
+
+def _engine(path: Path, engine: Engine) -> Found:
+    if not engine.image.startswith("sim/") and not _DIGEST.fullmatch(engine.image):
+        hint = "name the image by digest: image@sha256:… with 64 hex digits"
+        yield (*path, "image"), f"{engine.image!r} is not pinned", hint, "NotPinned"
+    if engine.key is not None and not _SUBDOMAIN.fullmatch(engine.key.secret):
+        yield (*path, "key", "secret"), f"{engine.key.secret!r} is no Secret's name", "never the key itself", "BadName"
+    if engine.key is not None and not _SECRET_KEY.fullmatch(engine.key.name):
+        yield (*path, "key", "name"), f"{engine.key.name!r} is no key of a Secret", "", "BadName"
 
 
 def _model(path: Path, model: Model, fleet: Fleet) -> Found:
@@ -121,6 +128,14 @@ def _model(path: Path, model: Model, fleet: Fleet) -> Found:
         yield (*path, "servedName"), f"{model.served_name!r} has characters that no URL likes", "", "BadName"
     if model.engine not in fleet.engines:
         yield from _unknown((*path, "engine"), "engine", model.engine, fleet.engines)
+    elif fleet.engines[model.engine].device == "CPU" and model.tuning.dtype is not None:
+        yield (*path, "tuning", "dtype"), "CPU engines compute in float32", "leave dtype out", "Invalid"
+    yield from _not_yet(path, model)
+    for index, message, hint in arguments.contradictions(model.args):
+        yield (*path, "args", index), message, hint, "TypedField"
+
+
+def _not_yet(path: Path, model: Model) -> Found:
     if model.task in ("score", "transcribe"):
         yield (*path, "task"), f"no proof is known for {model.task} yet", "generate and embed are", NOT_YET
     if model.adapters:
@@ -128,11 +143,7 @@ def _model(path: Path, model: Model, fleet: Fleet) -> Found:
     if model.parallel.pipeline > 1 or model.parallel.data > 1 or model.parallel.shape == "perNode":
         yield (*path, "parallel"), "engines that span nodes are not started yet", "tensor alone, on one node", NOT_YET
     if model.tuning.speculative is not None:
-        yield (*path, "tuning", "speculative"), "speculative decoding is not rendered yet", "", NOT_YET
-    for index, arg in enumerate(model.args):
-        flag = arg.partition("=")[0]
-        if flag in TYPED_FLAGS:
-            yield (*path, "args", index), f"{flag} may not stand in args", TYPED_FLAGS[flag], "TypedField"
+        yield (*path, "tuning", "speculative"), "speculative decoding is not rendered yet", "leave it out", NOT_YET
 
 
 def _source(path: Path, source: str) -> Found:
@@ -141,13 +152,14 @@ def _source(path: Path, source: str) -> Found:
         yield path, "oci:// sources are not staged yet", "use hf:// for now", NOT_YET
         return
     repo, _, revision = rest.partition("@")
-    if scheme != "hf" or not _REPO.fullmatch(repo) or ".." in repo:
+    if scheme != "hf" or not _REPO.fullmatch(repo) or ".." in repo or "--" in repo:
         yield path, f"{source!r} is no source", "write hf://<org>/<name>@<full commit>", "BadSource"
     elif not COMMIT.fullmatch(revision):
+        what = f"{revision!r} is no full commit" if revision else "no commit is named"
         yield (
             path,
-            f"revision {revision!r} is no full commit: a branch or tag may move under a running fleet",
-            "pin the 40 hex digits of the commit",
+            f"{what}: branches are refused, as a branch or tag may move under a running fleet",
+            "pin the full commit: 40 hex digits",
             "NotPinned",
         )
 
@@ -156,150 +168,97 @@ def _pool(path: Path, pool: Pool, fleet: Fleet) -> Found:
     if pool.model not in fleet.models:
         yield from _unknown((*path, "model"), "model", pool.model, fleet.models)
     if pool.follow is not None:
-        yield (
-            (*path, "follow"),
-            "pools that follow the sun are not carried out yet",
-            "list the sites under `sites`: each keeps its own windows",
-            NOT_YET,
-        )
-    if pool.coverage is not None and pool.follow is None:
-        yield (*path, "coverage"), "coverage belongs to `follow`", "", "Invalid"
+        message = "follow pools arrive with a later release: one moving pool is not carried out yet"
+        yield (*path, "follow"), message, "list the sites under `sites` for now: each keeps its own windows", NOT_YET
+    if pool.coverage is not None:
+        message = "coverage arrives with follow pools, in a later release"
+        yield (*path, "coverage"), message, "leave it out for now", NOT_YET
     if pool.sites is not None and pool.follow is not None:
         yield path, "a pool has `sites` or `follow`, not both", "", "Invalid"
-    if pool.sites is None and pool.follow is None:
+    if not pool.sites and pool.follow is None:
         yield path, "a pool needs `sites`", "sites: [tokyo]", "Missing"
     for index, site in enumerate(pool.sites or []):
         if site not in fleet.sites:
             yield from _unknown((*path, "sites", index), "site", site, fleet.sites)
-        elif pool.model in fleet.models and fleet.models[pool.model].gpu not in fleet.sites[site].gpus:
-            gpu = fleet.models[pool.model].gpu
-            yield from _unknown(("models", pool.model, "gpu"), f"GPU class of {site}", gpu, fleet.sites[site].gpus)
-    if len(set(pool.sites or [])) != len(pool.sites or []):
-        yield (*path, "sites"), "a site is listed twice", "", "Invalid"
-    yield from _windows(path, pool)
+        if site in (pool.sites or [])[:index]:
+            yield (*path, "sites", index), f"{site!r} is listed twice", "", "Duplicate"
+    for index, site in enumerate(pool.follow or []):
+        if site not in fleet.sites:
+            yield from _unknown((*path, "follow", index), "site", site, fleet.sites)
 
 
-def _windows(path: Path, pool: Pool) -> Found:
-    seen: set[str] = set()
-    for index, window in enumerate(pool.windows):
-        at: Path = (*path, "windows", index)
-        if window.name in seen:
-            yield (*at, "name"), f"two windows are called {window.name!r}", "", "Invalid"
-        seen.add(window.name)
-        yield from _label((*at, "name"), window.name, "window")
-        yield from _window(at, window)
-        floor = max(pool.otherwise.staged, pool.otherwise.hot)
-        if window.hot is not None and window.hot < pool.otherwise.hot:
-            yield (
-                (*at, "hot"),
-                f"the window asks for {window.hot} hot, below otherwise.hot {pool.otherwise.hot}",
-                "otherwise is for the time outside every window; raise one or lower the other",
-                "BelowFloor",
-            )
-        elif window.hot == 0 and window.staged is None and floor > 0:
-            yield (
-                (*at, "hot"),
-                f"the window asks for nothing, below otherwise.staged {pool.otherwise.staged}",
-                f"add staged: {pool.otherwise.staged}",
-                "BelowFloor",
-            )
-    if pool.otherwise.asleep:
-        yield (*path, "otherwise", "asleep"), "engines do not sleep yet", "use staged or hot", NOT_YET
+def _endpoints(fleet: Fleet) -> Found:
+    """Two sites behind one address: a proof at one could be answered by the other."""
+    seen: dict[str, str] = {}
+    for name, site in fleet.sites.items():
+        if site.endpoint and site.endpoint in seen:
+            message = f"the endpoint is also that of {seen[site.endpoint]}"
+            yield ("sites", name, "endpoint"), message, "one address per site: the proof goes through it", "Collision"
+        seen.setdefault(site.endpoint, name)
 
 
-def _window(path: Path, window: Window) -> Found:
-    if window.hot is None and window.asleep is None and window.staged is None:
-        yield path, "a window needs a count", "hot: 2", "Missing"
-    if window.asleep:
-        yield (*path, "asleep"), "engines do not sleep yet", "use staged or hot", NOT_YET
-    if window.min is not None and window.min > (window.hot or 0):
-        yield (*path, "min"), f"min {window.min} is above hot {window.hot or 0}", "", "AboveCeiling"
-    if window.always:
-        if window.start is not None or window.for_ is not None:
-            yield path, "a window is `always`, or has `start` and `for`", "", "Invalid"
-        return
-    if window.start is None or window.for_ is None:
-        yield path, "a window needs `start` and `for`, or `always: true`", 'start: "08:00", for: 11h', "Missing"
-        return
-    days = expanded_days(window)
-    if "holiday" in days:
-        yield (*path, "days"), "holidays are not known yet", "list dates (YYYY-MM-DD) for now", NOT_YET
-    for day in days:
-        if day[:1].isdigit() and not _is_date(day):
-            yield (*path, "days"), f"{day!r} is no date", "", "Invalid"
-    if window.for_ <= timedelta(0):
-        yield (*path, "for"), "a window lasts longer than nothing", "", "Invalid"
-    elif window.for_ > _period(days):
-        yield (
-            (*path, "for"),
-            f"the window lasts longer than the {_words(_period(days))} until it opens again",
-            "use always: true for what never closes",
-            "LongerThanPeriod",
+def _models_at(fleet: Fleet, site: str) -> list[str]:
+    pools = (p.model for p in fleet.pools.values() if site in (p.sites or []) or site in (p.follow or []))
+    return [name for name in dict.fromkeys(pools) if name in fleet.models]
+
+
+def _served_names(fleet: Fleet) -> Found:
+    """One public name at one gateway is one model."""
+    told: set[tuple[str, str]] = set()
+    for site in fleet.sites:
+        served: dict[str, str] = {}
+        for name in _models_at(fleet, site):
+            public = fleet.models[name].served_name
+            first = served.setdefault(public, name)
+            if first != name and (first, name) not in told:
+                told.add((first, name))
+                message = f"{public!r} is also served by {first} at {site}"
+                yield ("models", name, "servedName"), message, "one public name, one model", "Collision"
+
+
+def _slugs(fleet: Fleet) -> Found:
+    """Two models with one Kubernetes name: eight hex digits of a hash make it all but impossible."""
+    slugs: dict[str, str] = {}
+    for name in fleet.models:
+        first = slugs.setdefault(names.deployment_slug(name), name)
+        if first != name:
+            yield ("models", name), f"its Kubernetes name is also that of {first}", "rename one", "Collision"
+
+
+def _classes(fleet: Fleet) -> Found:
+    """A model's GPU class is known at each of its sites, and is the same thing there."""
+    for name, model in fleet.models.items():
+        path: Path = ("models", name)
+        sites = [site for site in fleet.sites if name in _models_at(fleet, site)]
+        for site in sites:
+            if model.gpu not in fleet.sites[site].gpus:
+                yield from _unknown((*path, "gpu"), f"GPU class of {site}", model.gpu, fleet.sites[site].gpus)
+        every = {gpu for site in fleet.sites.values() for gpu in site.gpus}
+        if not sites and model.gpu not in every:
+            yield from _unknown((*path, "gpu"), "GPU class", model.gpu, every)
+        yield from _one_class(
+            path, model, {s: fleet.sites[s].gpus[model.gpu] for s in sites if model.gpu in fleet.sites[s].gpus}
         )
 
 
-def expanded_days(window: Window) -> tuple[str, ...]:
-    """`mon-fri` and lists as single days, in the order of the week; ranges may run over Sunday."""
-    found: list[str] = []
-    for text in [window.days] if isinstance(window.days, str) else window.days:
-        first, dash, last = text.partition("-")
-        if dash and first in calendars.WEEKDAYS:
-            start, end = calendars.WEEKDAYS.index(first), calendars.WEEKDAYS.index(last)
-            found += [calendars.WEEKDAYS[i % 7] for i in range(start, (end if end >= start else end + 7) + 1)]
-        else:
-            found.append(text)
-    return tuple(dict.fromkeys(found))
+def _one_class(path: Path, model: Model, by_site: dict[str, Gpu]) -> Found:
+    first = next(iter(by_site), "")
+    for site, gpu in by_site.items():
+        if (gpu.resource, gpu.product) != (by_site[first].resource, by_site[first].product):
+            message = f"{model.gpu!r} is another thing at {site} than at {first}"
+            yield (*path, "gpu"), message, "one name, one resource and product", "Collision"
+    if model.parallel.tensor > 1 and any(_is_shared(gpu.resource) for gpu in by_site.values()):
+        message = f"tensor {model.parallel.tensor} over parts of devices: nothing says which device a part is of"
+        yield (*path, "parallel", "tensor"), message, "use whole devices, or tensor: 1", "SharedDevice"
 
 
-def _period(days: tuple[str, ...]) -> timedelta:
-    """The shortest time between two openings."""
-    if "daily" in days:
-        return timedelta(days=1)
-    week = sorted(calendars.WEEKDAYS.index(d) for d in days if d in calendars.WEEKDAYS)
-    gaps = [b - a for a, b in pairwise([*week, week[0] + 7])] if week else [7]
-    dates = sorted(date.fromisoformat(d) for d in days if d[:1].isdigit() and _is_date(d))
-    gaps += [(b - a).days for a, b in pairwise(dates)]
-    return timedelta(days=min(gaps))
+def _is_shared(resource: str) -> bool:
+    """MIG slices, and time-sliced or MPS replicas renamed by the device plugin."""
+    return "/mig-" in resource or resource.endswith(".shared")
 
 
-def _is_date(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _words(span: timedelta) -> str:
-    return f"{span.days} days" if span.days > 1 else "24 h"
-
-
-def _collisions(fleet: Fleet) -> Found:
-    """Names that would meet at one gateway or in one namespace."""
-    for site in fleet.sites:
-        served: dict[str, str] = {}
-        for name in dict.fromkeys(p.model for p in fleet.pools.values() if site in (p.sites or [])):
-            model = fleet.models.get(name)
-            if model is None:
-                continue
-            if model.served_name in served:
-                yield (
-                    ("models", name, "servedName"),
-                    f"{model.served_name!r} is also served by {served[model.served_name]} at {site}",
-                    "one public name, one model",
-                    "Collision",
-                )
-            served[model.served_name] = name
-    slugs: dict[str, str] = {}
-    for name in fleet.models:
-        slug = names.deployment_slug(name)
-        if slug in slugs:
-            yield ("models", name), f"its Kubernetes name is also that of {slugs[slug]}", "rename one", "Collision"
-        slugs[slug] = name
-
-
-def _unknown(path: Path, what: str, name: str, known: object) -> Found:
-    listed = sorted(known) if isinstance(known, dict) else []
+def _unknown(path: Path, what: str, name: str, known: Iterable[str]) -> Found:
+    listed = sorted(known)
     near = names.nearest(name, listed)
-    hint = f"did you mean {near!r}?" if near else f"known are: {', '.join(listed) or 'none'}"
+    hint = f"did you mean {near!r}?" if near else f"known are: {', '.join(listed[:20]) or 'none'}"
     yield path, f"there is no {what} {name!r}", hint, "Unknown"

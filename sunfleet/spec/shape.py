@@ -6,208 +6,244 @@ release cannot carry out.
 
 from __future__ import annotations
 
-import re
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import GenerateJsonSchema, WithJsonSchema
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(d|h|m|s)")
-_UNIT = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-_SIZE = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_SIZE |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-_RATE = {"bit": 1, "kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12}
+from sunfleet import names
+from sunfleet.spec.quantities import Count, Duration, Rate, Size, WallClock
+from sunfleet.spec.quantities import duration as duration
 
-
-def duration(value: Any) -> timedelta:
-    """`20m`, `11h`, `2h30m`, `1d`. Errors: ValueError."""
-    if isinstance(value, timedelta):
-        return value
-    text = str(value).strip()
-    parts = _PART.findall(text)
-    if not parts or _PART.sub("", text).strip():
-        raise ValueError(f"{text!r} is no duration; write 20m, 11h, 2h30m or 1d")
-    try:
-        return timedelta(seconds=sum(float(n) * _UNIT[u] for n, u in parts))
-    except OverflowError:
-        raise ValueError(f"{text!r} is too long") from None
-
-
-def size(value: Any) -> int:
-    """`12Ti`, `900Gi`, `80G`, bytes. Errors: ValueError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(value).strip())
-    if not found or found[2] not in _SIZE:
-        raise ValueError(f"{value!r} is no size; write 12Ti, 900Gi or 80G")
-    return int(float(found[1]) * _SIZE[found[2]])
-
-
-def rate(value: Any) -> int:
-    """`10Gbit` and the like, per second. Errors: ValueError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", str(value).strip())
-    if not found or found[2] not in _RATE:
-        raise ValueError(f"{value!r} is no rate; write 10Gbit or 800Mbit (per second)")
-    return int(float(found[1]) * _RATE[found[2]])
-
-
-def wall_clock(value: Any) -> str:
-    """`HH:MM`. Errors: ValueError."""
-    text = str(value)
-    found = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", text)
-    if not found:
-        raise ValueError(f'{text!r} is no time of day; write "08:00", in quotes')
-    return text
-
-
-Duration = Annotated[timedelta, BeforeValidator(duration), Field(json_schema_extra={"type": "string"})]
-Size = Annotated[int, BeforeValidator(size), Field(json_schema_extra={"type": ["string", "integer"]})]
-Rate = Annotated[int, BeforeValidator(rate), Field(json_schema_extra={"type": "string"})]
-WallClock = Annotated[str, BeforeValidator(wall_clock)]
-Count = Annotated[int, Field(ge=0, le=10_000)]
 _WEEKDAY = "(mon|tue|wed|thu|fri|sat|sun)"
-DAYS = rf"^({_WEEKDAY}|daily|holiday|{_WEEKDAY}-{_WEEKDAY}|\d{{4}}-\d{{2}}-\d{{2}})$"
-Day = Annotated[str, Field(pattern=DAYS)]
+DAY = rf"^({_WEEKDAY}|daily|holiday|{_WEEKDAY}-{_WEEKDAY}|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})$"
+NAME: Any = {"propertyNames": {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": names.NAME_LIMIT}}
+
+
+def _one_or_many(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Day = Annotated[str, Field(pattern=DAY)]
+_DAY_SCHEMA = {"type": "string", "pattern": DAY}
+Days = Annotated[
+    list[Day],
+    BeforeValidator(_one_or_many),
+    Field(min_length=1),
+    WithJsonSchema({"anyOf": [_DAY_SCHEMA, {"type": "array", "items": _DAY_SCHEMA, "minItems": 1}]}),
+]
 
 
 class Block(BaseModel):
-    """A mapping of the file."""
+    """A mapping of the file. Only the camelCase names are read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Metadata(Block):
+    """What the fleet is called."""
+
     name: str = Field(description="The fleet's name: a DNS label of at most 40 characters.")
 
 
 class Holidays(Block):
-    country: str = Field(description="ISO 3166 country code.")
-    subdivision: str | None = Field(default=None, description="State or province code.")
+    """Public holidays of a site; read by a later release."""
+
+    country: str = Field(description="ISO 3166 country code, such as JP.")
+    subdivision: str | None = Field(default=None, description="ISO 3166-2 code of a state or province, such as HE.")
     dates: list[str] = Field(default_factory=list, description="Own dates, YYYY-MM-DD.")
 
 
-class ClusterBlock(Block):
+class Cluster(Block):
+    """The Kubernetes cluster of a site. Credentials live with the site's worker, never here."""
+
     namespace: str = Field(default="llm", description="The namespace in which engines run.")
 
 
 class Gpu(Block):
+    """A class of devices: what a pod asks for, and which product must carry it."""
+
     resource: str = Field(default="nvidia.com/gpu", description="The extended resource that a pod asks for.")
-    product: str = Field(default="", description="The value of nvidia.com/gpu.product; empty for any.")
-    usd_per_hour: str = Field(default="0", alias="usdPerHour", pattern=r"^\d+(\.\d+)?$")
+    product: str = Field(default="", description="The value of the label nvidia.com/gpu.product; empty is any.")
+    usd_per_hour: str = Field(
+        default="0",
+        alias="usdPerHour",
+        pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$",
+        description='Dollars per device and hour, in quotes: "3.10".',
+    )
 
 
 class Cache(Block):
-    path: str = Field(default="/var/lib/sunfleet", pattern=r"^/[A-Za-z0-9._/-]+$", description="On every node.")
+    """Where weights lie on every node, and how fast they come."""
+
+    path: str = Field(
+        default="/var/lib/sunfleet",
+        pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?$",
+        description="A folder on every node.",
+    )
     budget: Size | None = Field(default=None, description="Bytes per node for weights, such as 12Ti.")
-    origin: Rate | None = Field(default=None, description="From the registry to a node, such as 10Gbit.")
-    peers: Rate | None = Field(default=None, description="Between nodes; used by a later release.")
+    origin: Rate | None = Field(default=None, description="From the registry to a node, per second, such as 10Gbit.")
+    peers: Rate | None = Field(default=None, description="Between nodes, per second; used by a later release.")
 
 
 class Sleepers(Block):
-    host_memory: Size = Field(alias="hostMemory", description="Host memory per node for sleeping engines.")
+    """Room for sleeping engines; used by a later release."""
+
+    host_memory: Size = Field(alias="hostMemory", description="Host memory per node, such as 900Gi.")
 
 
 class Site(Block):
-    zone: str = Field(description="The site's IANA time zone, such as Asia/Tokyo. There is no default.")
-    holidays: Holidays | None = None
-    cluster: ClusterBlock = ClusterBlock()
-    endpoint: str = Field(description="What gateways get, with {deployment}; the proof goes through it.")
-    gpus: dict[str, Gpu] = Field(default_factory=dict, description="GPU classes of the site by name.")
+    """One Kubernetes cluster in one time zone."""
+
+    zone: str = Field(
+        description="The site's IANA time zone. There is no default.", examples=["Asia/Tokyo", "Europe/Berlin"]
+    )
+    holidays: Holidays | None = Field(default=None, description="Not carried out yet.")
+    cluster: Cluster = Cluster()
+    endpoint: str = Field(
+        description="What gateways get, with {deployment}; the proof goes through it.",
+        examples=["https://eu1.example.net/{deployment}/v1"],
+    )
+    gpus: dict[str, Gpu] = Field(
+        default_factory=dict, description="Device classes of the site by name.", json_schema_extra=NAME
+    )
     cache: Cache = Cache()
-    sleepers: Sleepers | None = None
+    sleepers: Sleepers | None = Field(default=None, description="Used by a later release.")
 
 
 class Key(Block):
+    """Where the engines' API key is: a name, never the key."""
+
     secret: str = Field(description="A Secret in the engine namespace of each site.")
     name: str = Field(default="api-key", description="The key within the Secret.")
 
 
-class EngineBlock(Block):
-    image: str = Field(description="By digest; names under sim/ are simulated and need none.")
-    version: str = Field(default="", description="The engine's version.")
-    key: Key | None = None
-    device: Literal["GPU", "CPU"] = "GPU"
+class Engine(Block):
+    """What runs a model."""
+
+    image: str = Field(
+        description="The image by digest, name@sha256:…; names under sim/ are simulated and need none.",
+        examples=["vllm/vllm-openai@sha256:…"],
+    )
+    version: str = Field(default="", description="The engine's version, such as 0.33.0.")
+    key: Key | None = Field(default=None, description="Without it the engines ask for no key.")
+    device: Literal["GPU", "CPU"] = Field(default="GPU", description="CPU is for tests and small models.")
 
 
 class Speculative(Block):
-    method: str
-    source: str | None = None
-    tokens: int = Field(default=1, ge=1, le=64)
+    """Speculative decoding; not carried out yet."""
+
+    method: str = Field(description="Such as eagle3 or ngram.")
+    source: str | None = Field(default=None, description="The draft model, as `source` of a model.")
+    tokens: int = Field(default=1, ge=1, le=64, description="Tokens per guess.")
 
 
-class TuningBlock(Block):
-    max_model_len: Annotated[int, Field(ge=1)] | None = Field(default=None, alias="maxModelLen")
-    prefix_caching: bool | None = Field(default=None, alias="prefixCaching")
-    chunked_prefill: bool | None = Field(default=None, alias="chunkedPrefill")
-    gpu_memory_utilization_percent: Annotated[int, Field(ge=1, le=99)] | None = Field(
-        default=None, alias="gpuMemoryUtilizationPercent"
+class Tuning(Block):
+    """Typed engine options. What is left out keeps the engine's own default."""
+
+    max_model_len: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
+        default=None, alias="maxModelLen", description="Longest prompt and answer together, in tokens."
     )
-    quantization: str | None = None
-    kv_cache_dtype: str | None = Field(default=None, alias="kvCacheDtype")
-    dtype: Literal["auto", "float16", "bfloat16", "float32"] | None = None
-    speculative: Speculative | None = None
+    prefix_caching: bool | None = Field(default=None, alias="prefixCaching", description="Reuse equal prompt starts.")
+    chunked_prefill: bool | None = Field(default=None, alias="chunkedPrefill", description="Prefill in chunks.")
+    gpu_memory_utilization_percent: Annotated[int, Field(ge=1, le=99)] | None = Field(
+        default=None, alias="gpuMemoryUtilizationPercent", description="Of each device's whole memory."
+    )
+    quantization: str | None = Field(default=None, description="Normally read from the model's own configuration.")
+    kv_cache_dtype: str | None = Field(default=None, alias="kvCacheDtype", description="Such as auto or fp8.")
+    dtype: Literal["auto", "float16", "bfloat16", "float32"] | None = Field(
+        default=None, description="Of weights and activations; not for CPU engines."
+    )
+    speculative: Speculative | None = Field(default=None, description="Not carried out yet.")
 
 
 class Parallel(Block):
-    tensor: Annotated[int, Field(ge=1, le=64)] = 1
-    pipeline: Annotated[int, Field(ge=1, le=64)] = 1
-    data: Annotated[int, Field(ge=1, le=64)] = 1
-    shape: Literal["auto", "singleNode", "perNode"] = "auto"
+    """How one replica is cut over devices."""
+
+    tensor: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Devices of one node per replica.")
+    pipeline: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Above 1: not carried out yet.")
+    data: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Above 1: not carried out yet.")
+    shape: Literal["auto", "singleNode", "perNode"] = Field(default="auto", description="perNode: not yet.")
 
 
 class Model(Block):
-    source: str = Field(description="hf://<org>/<name>@<full commit>. Branches are refused.")
-    served_name: str = Field(alias="servedName", min_length=1, max_length=253, description="What clients ask for.")
-    task: Literal["generate", "embed", "score", "transcribe"] = "generate"
-    engine: str = Field(default="vllm", description="One of `engines`.")
-    tuning: TuningBlock = TuningBlock()
-    parallel: Parallel = Parallel()
-    gpu: str = Field(description="A GPU class of every site that serves it.")
-    adapters: dict[str, str] = Field(default_factory=dict, description="LoRA adapters; a later release.")
-    args: list[str] = Field(
-        default_factory=list, description="Raw engine arguments, last. May not repeat typed fields."
+    """What to serve."""
+
+    source: str = Field(
+        description="hf://<org>/<name>@<40 hex of the commit>. Branches and tags are refused.",
+        examples=["hf://BAAI/bge-m3@5617a9f61b028005a4858fdac845db406aefb181"],
     )
-    priority: Annotated[int, Field(ge=0, le=1000)] = 100
-    min_residency: Duration = Field(default=timedelta(0), alias="minResidency", description="Such as 20m.")
+    served_name: str = Field(
+        alias="servedName", min_length=1, max_length=253, description="What clients ask for; any case, one per site."
+    )
+    task: Literal["generate", "embed", "score", "transcribe"] = Field(
+        default="generate", description="It picks the proof. score and transcribe: not yet."
+    )
+    engine: str = Field(default="vllm", description="One of `engines`.")
+    tuning: Tuning = Tuning()
+    parallel: Parallel = Parallel()
+    gpu: str = Field(description="A device class that every site of its pools has.")
+    adapters: dict[str, str] = Field(default_factory=dict, description="LoRA adapters; not carried out yet.")
+    args: list[str] = Field(
+        default_factory=list, description="Raw engine arguments, last, one per item. May not repeat typed fields."
+    )
+    priority: Annotated[int, Field(ge=0, le=1000)] = Field(default=100, description="Higher wins under shortage.")
+    min_residency: Duration | None = Field(
+        default=None, alias="minResidency", description="Once hot, stay at least this long, such as 20m."
+    )
 
 
 class Window(Block):
-    name: str
-    days: Day | list[Day] = Field(default="daily", description="mon-fri, [sat, sun], daily, a date, holiday.")
-    start: WallClock | None = Field(default=None, description="Ready at this wall-clock time of the site.")
-    for_: Duration | None = Field(default=None, alias="for", description="How long, such as 11h.")
-    always: bool = False
-    hot: Count | None = None
-    asleep: Count | None = None
-    staged: Count | None = None
-    min: Count | None = Field(default=None, description="Of `hot`: what comes before other models' wishes.")
+    """Site-local dates × start + duration: ready at the start."""
+
+    name: str = Field(description="Unique within the pool.")
+    days: Days = Field(default=["daily"], description="mon-fri, [sat, sun], daily or dates. holiday: not yet.")
+    start: WallClock | None = Field(default=None, description="Ready at this wall-clock time of the site, in quotes.")
+    for_: Duration | None = Field(default=None, alias="for", description="How long on the wall clock, such as 11h.")
+    always: bool = Field(default=False, description="Instead of days, start and for.")
+    hot: Count | None = Field(default=None, description="Replicas serving and proven.")
+    asleep: Count | None = Field(default=None, description="Above 0: not carried out yet.")
+    staged: Count | None = Field(default=None, description="Nodes with verified weights and the engine image.")
+    min: Count | None = Field(
+        default=None, description="Of `hot`: what comes before other models' wishes. All of them when left out."
+    )
 
 
 class Otherwise(Block):
-    hot: Count = 0
-    asleep: Count = 0
-    staged: Count = 0
+    """What holds exactly outside every window."""
+
+    hot: Count = Field(default=0, description="Replicas serving and proven.")
+    asleep: Count = Field(default=0, description="Above 0: not carried out yet.")
+    staged: Count = Field(default=0, description="Nodes with verified weights and the engine image.")
 
 
 class Coverage(Block):
-    hot_sites: Annotated[int, Field(ge=1)] = Field(default=1, alias="hotSites")
-    overlap_at_most: Duration = Field(default=timedelta(minutes=30), alias="overlapAtMost")
-    last_stays_at_most: Duration = Field(default=timedelta(minutes=45), alias="lastStaysAtMost")
+    """The promise of a pool that follows the sun; not carried out yet."""
+
+    hot_sites: Annotated[int, Field(ge=1)] = Field(default=1, alias="hotSites", description="Sites hot at any time.")
+    overlap_at_most: Duration | None = Field(default=None, alias="overlapAtMost", description="Such as 30m.")
+    last_stays_at_most: Duration | None = Field(default=None, alias="lastStaysAtMost", description="Such as 45m.")
 
 
 class Pool(Block):
-    model: str
+    """A model, its sites and its hours."""
+
+    model: str = Field(description="One of `models`.")
     sites: list[str] | None = Field(default=None, description="Each on its own windows.")
-    follow: list[str] | None = Field(default=None, description="One moving pool; a later release.")
-    coverage: Coverage | None = None
+    follow: list[str] | None = Field(default=None, description="One moving pool; not carried out yet.")
+    coverage: Coverage | None = Field(default=None, description="Belongs to `follow`.")
     windows: list[Window] = Field(default_factory=list)
     otherwise: Otherwise = Otherwise()
 
 
 class Override(Block):
+    """An exception with an end; not carried out yet."""
+
     name: str
     pool: str | None = None
     site: str | None = None
-    from_: str = Field(alias="from")
-    for_: Duration = Field(alias="for")
+    from_: str = Field(alias="from", description="Local time of the site, YYYY-MM-DDTHH:MM.")
+    for_: Duration = Field(alias="for", description="Such as 3h.")
     hot: Count | None = None
     cap: Literal["cold", "staged", "asleep"] | None = None
     by: str = ""
@@ -215,21 +251,30 @@ class Override(Block):
 
 
 class Fleet(Block):
-    """The whole file."""
+    """Sites, models, and the hours in which each model must be ready."""
 
     api_version: Literal["sunfleet.dev/v1alpha1"] = Field(alias="apiVersion")
     kind: Literal["Fleet"]
     metadata: Metadata
-    sites: dict[str, Site] = Field(min_length=1)
-    engines: dict[str, EngineBlock] = Field(min_length=1)
-    models: dict[str, Model] = Field(min_length=1)
-    pools: dict[str, Pool] = Field(default_factory=dict)
-    overrides: list[Override] = Field(default_factory=list)
+    sites: dict[str, Site] = Field(min_length=1, description="By name.", json_schema_extra=NAME)
+    engines: dict[str, Engine] = Field(min_length=1, description="By name.", json_schema_extra=NAME)
+    models: dict[str, Model] = Field(min_length=1, description="By name.", json_schema_extra=NAME)
+    pools: dict[str, Pool] = Field(default_factory=dict, description="By name.", json_schema_extra=NAME)
+    overrides: list[Override] = Field(default_factory=list, description="Not carried out yet.")
+
+
+class _Plain(GenerateJsonSchema):
+    """Without titles that say again what the key says."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON schema that editors read (`sunfleet schema`)."""
-    schema = Fleet.model_json_schema(by_alias=True)
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    schema["title"] = "Sunfleet fleet file"
-    return schema
+    schema = Fleet.model_json_schema(by_alias=True, schema_generator=_Plain)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Sunfleet fleet file",
+        **{k: v for k, v in schema.items() if k != "title"},
+    }
