@@ -132,27 +132,39 @@ Step = Add | Drop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Counts that must be in place or on their way, with the reason of the largest."""
+    """Counts that must be in place or on their way, with the reason of the largest.
+
+    `keep_hot` and `keep_staged` are what must not be let go: never less, and looked at further ahead, so that an
+    opening under way is not abandoned because its own progress made the lead shorter.
+    """
 
     hot: int
     staged: int  # cumulative
+    keep_hot: int
+    keep_staged: int
     minimum: int
     because: str
     ready_by: datetime | None
     capped: bool
 
 
-NOTHING = Need(hot=0, staged=0, minimum=0, because="removed", ready_by=None, capped=True)
+NOTHING = Need(hot=0, staged=0, keep_hot=0, keep_staged=0, minimum=0, because="removed", ready_by=None, capped=True)
 
 
-def horizon(claims: tuple[Claim, ...], caps: tuple[Cap, ...], now: datetime, lead: timedelta) -> Need:
+def horizon(
+    claims: tuple[Claim, ...], caps: tuple[Cap, ...], now: datetime, lead: timedelta, keep: timedelta | None = None
+) -> Need:
     """The most that is wanted at any instant of [now, now + lead], never above a cap that binds now.
+
+    `keep` (default: the lead) is how far ahead a wish keeps what is there already.
 
     A window that opens within the lead counts already (the opening must begin), and a gap shorter than the
     lead between two windows closes nothing.
     """
-    at = (now, *(e for e in edges(claims, caps, now) if e <= now + lead))
-    targets = tuple(target(claims, caps, instant) for instant in at)
+    further = max(lead, keep or lead)
+    at = (now, *(e for e in edges(claims, caps, now) if e <= now + further))
+    kept = tuple(target(claims, caps, instant) for instant in at)
+    targets = kept[: sum(1 for instant in at if instant <= now + lead)]
     present = targets[0]
     ceiling = min(
         (c.warmth for c in caps if c.since <= now and (c.until is None or now < c.until)),
@@ -164,6 +176,8 @@ def horizon(claims: tuple[Claim, ...], caps: tuple[Cap, ...], now: datetime, lea
     return Need(
         hot=max(t.hot for t in targets) if ceiling is Warmth.HOT else 0,
         staged=max(t.staged for t in targets) if ceiling.height >= Warmth.STAGED.height else 0,
+        keep_hot=max(t.hot for t in kept) if ceiling is Warmth.HOT else 0,
+        keep_staged=max(t.staged for t in kept) if ceiling.height >= Warmth.STAGED.height else 0,
         minimum=max(t.minimum for t in targets) if ceiling is Warmth.HOT else 0,
         because=ahead.because,
         ready_by=ahead.ready_by,
@@ -176,6 +190,8 @@ def frozen(present: Target) -> Need:
     return Need(
         hot=present.hot,
         staged=present.staged,
+        keep_hot=present.hot,
+        keep_staged=present.staged,
         minimum=present.minimum,
         because="paused",
         ready_by=None,
@@ -204,7 +220,9 @@ def plan(
             Add(rung=Warmth.HOT, minimum=index < need.minimum, prefer=nodes, why=need.because)
             for index in range(kept, need.hot)
         ]
-    steps += _staged(staying, max(0, need.staged - max(kept, need.hot)), nodes, may_add, need.because)
+    held = max(kept, need.hot)
+    wanted = (max(0, need.staged - held), max(0, need.keep_staged - held))
+    steps += _staged(staying, *wanted, nodes, may_add, need.because)
     return tuple(steps)
 
 
@@ -227,17 +245,19 @@ def _surplus_hot(hot: tuple[Place, ...], need: Need, now: datetime, min_residenc
     def may_go(place: Place) -> bool:
         return need.capped or not place.serving or place.since is None or now >= place.since + min_residency
 
-    surplus = len(hot) - need.hot
+    surplus = len(hot) - need.keep_hot
     order = sorted(hot, key=lambda p: (_USE[p.phase], -(p.since or p.added).timestamp(), p.key))
     return tuple([p for p in order if may_go(p)][: max(0, surplus)])
 
 
-def _staged(staying: tuple[Place, ...], wanted: int, nodes: tuple[str, ...], may_add: bool, why: str) -> list[Step]:
+def _staged(
+    staying: tuple[Place, ...], wanted: int, keep: int, nodes: tuple[str, ...], may_add: bool, why: str
+) -> list[Step]:
     """Rule 3: places for weights alone."""
     have = [p for p in staying if p.rung is Warmth.STAGED]
-    if len(have) > wanted:
+    if len(have) > keep:
         order = sorted(have, key=lambda p: (_USE[p.phase], p.key))
-        return [Drop(key=p.key, why="not wanted on this rung") for p in order[: len(have) - wanted]]
+        return [Drop(key=p.key, why="not wanted on this rung") for p in order[: len(have) - keep]]
     if not may_add:
         return []
     return [Add(rung=Warmth.STAGED, minimum=False, prefer=nodes, why=why) for _ in range(wanted - len(have))]
@@ -256,13 +276,14 @@ def next_look(
     now: datetime,
     *,
     lead: timedelta,
+    keep: timedelta | None = None,
     min_residency: timedelta,
     retire_budget: timedelta,
 ) -> datetime | None:
     """The next instant at which `plan` may answer differently by time alone; None when only news can."""
     instants: set[datetime] = set()
     for edge in edges(claims, caps, now):
-        instants |= {edge, edge - lead}
+        instants |= {edge, edge - lead, edge - (keep or lead)}
     if residence.not_before is not None:
         instants.add(residence.not_before)
     for place in residence.places:

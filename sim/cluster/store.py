@@ -330,7 +330,7 @@ def _check_name(resource: Resource, name: str) -> None:
         raise invalid(
             resource.kind,
             name,
-            f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 name must consist of lower case alphanumeric characters',
+            f'metadata.name: Invalid value: "{name}": not a lowercase RFC 1123 name',
         )
 
 
@@ -411,7 +411,7 @@ def _validate_pod_spec(kind: str, name: str, spec: Json, at: str) -> None:
                 raise invalid(
                     kind,
                     name,
-                    f'{at}.containers[0].resources.limits[{key}]: Invalid value: "{value}": must be an integer equal to the request',
+                    f'{at}.containers[0].resources.limits[{key}]: Invalid value: "{value}": no integer, or not the request',
                 )
 
 

@@ -53,7 +53,16 @@ def place(key: str, phase: Phase = Phase.SERVING, *, rung: Warmth = Warmth.HOT, 
 
 
 def need(hot: int = 0, staged: int = 0, *, capped: bool = False, minimum: int = 0) -> Need:
-    return Need(hot=hot, staged=max(hot, staged), minimum=minimum, because="test", ready_by=None, capped=capped)
+    return Need(
+        hot=hot,
+        staged=max(hot, staged),
+        keep_hot=hot,
+        keep_staged=max(hot, staged),
+        minimum=minimum,
+        because="test",
+        ready_by=None,
+        capped=capped,
+    )
 
 
 def plan(having: Residence, wanting: Need, now: datetime = NOW, residency_for: timedelta = timedelta(0)) -> tuple:  # type: ignore[type-arg]
@@ -69,6 +78,15 @@ def test_a_window_is_wanted_a_lead_before_it_opens() -> None:
 def test_a_gap_shorter_than_the_lead_closes_nothing() -> None:
     claims = (claim(2, -2, 0.25), claim(2, 0.75, 4))
     assert residency.horizon(claims, (), NOW + 0.5 * HOUR, timedelta(hours=1)).hot == 2
+
+
+def test_an_opening_is_not_abandoned_when_its_own_progress_shortens_the_lead() -> None:
+    """With the weights there the lead is shorter: what was begun under the long one goes on."""
+    claims, short, long = (claim(1, 1, 3),), timedelta(minutes=30), timedelta(minutes=90)
+    begun = residency.applied(Residence(), plan(Residence(), residency.horizon(claims, (), NOW, long)), NOW)
+    assert len(begun.places) == 1
+    assert plan(begun, residency.horizon(claims, (), NOW, short, long)) == ()
+    assert [type(s) for s in plan(begun, residency.horizon(claims, (), NOW, short))] == [Drop]
 
 
 def test_a_cap_beats_a_claim_that_is_ahead_of_it() -> None:
