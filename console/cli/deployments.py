@@ -16,7 +16,7 @@ from sunfleet.messages import Answer, Health, Pause, Pin, Prewarm, Resume, Unloa
 from sunfleet.model import SiteSpec
 from sunfleet.warmth import Warmth
 
-WORRYING = (Health.AT_RISK, Health.BLOCKED, Health.WAITING)
+STUCK = (Health.BLOCKED, Health.WAITING)
 Send = Callable[[Console, SiteSpec, Place, dict[str, Any]], Awaitable[Answer]]
 warmth_option = click.option(
     "--warmth", type=click.Choice(["hot", "staged"]), default="hot", show_default=True, help="On which rung."
@@ -25,19 +25,29 @@ count_option = click.option("--count", type=click.IntRange(1, 1000), default=1, 
 site_option = click.option("--site", required=True, help="At which site.")
 
 
-async def _send(session: Session, model: str, site: str, send: Send) -> int:
-    """Find the place, ask, and show the answer."""
+def worries(answer: Answer, deadline: datetime | None) -> bool:
+    """Exit code 3: it is stuck, or the forecast is past the deadline that was asked for.
+
+    Without a deadline an opening takes as long as it takes: *now* is always late, and no promise of ours.
+    """
+    late = deadline is not None and answer.eta is not None and answer.eta > deadline
+    return answer.state in STUCK or late
+
+
+async def _send(session: Session, model: str, site: str, send: Send, ready_by: str | None = None) -> int:
+    """Find the place, ask, and show the answer. `ready_by` is the deadline as it was written, if there is one."""
     console = await session.console()
     fleet = await session.declared(console)
     found, place = place_of(fleet, site, model)
     common = session.request(console.clock)
+    deadline = times.ahead(ready_by, found.zone, console.now(), field="--ready-by") if ready_by else None
     try:
         await console.deployment_status(place)  # an unknown one is told apart from an unknown pin
     except NotFound as error:
         raise no_such_model(fleet, place) from error
     answer = await send(console, found, place, common)
     session.show("Answer", console.now(), answer, text(place, found, answer, console.now()))
-    return AT_RISK if answer.state in WORRYING else FINE
+    return AT_RISK if worries(answer, deadline) else FINE
 
 
 def text(place: Place, site: SiteSpec, answer: Answer, now: datetime) -> str:
@@ -71,7 +81,7 @@ async def prewarm(
         request = Prewarm(**common, count=count, warmth=Warmth(warmth), ready_by=by, duration=duration)
         return await console.prewarm(place, request)
 
-    return await _send(session, model, site, send)
+    return await _send(session, model, site, send, ready_by)
 
 
 @click.command()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 
-from console.cli import main
+from console.cli import deployments, main
 from console.facade import Console
 from sunfleet import messages, names
-from sunfleet.messages import Health
-from tests.console.standins import FILE, REFUSALS
+from sunfleet.messages import Answer, Health
+from sunfleet.warmth import Warmth
+from tests.console.standins import AT, FILE, REFUSALS
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,12 +103,26 @@ async def test_each_command_answers_with_state_and_forecast(shell: Shell, words:
     assert "UTC" in out
 
 
-async def test_an_answer_that_worries_is_exit_code_3(shell: Shell, client: Client) -> None:
-    id = names.deployment_id("tokyo", "llm", "late")
-    await client.start_workflow(messages.DEPLOYMENT, Health.AT_RISK, id=id, task_queue=names.CONTROL_QUEUE)
-    found = await shell.data("prewarm", "late", "--site", "tokyo", code=3)
-    assert found["state"] == "AtRisk"
+@pytest.mark.parametrize(("health", "code"), [(Health.BLOCKED, 3), (Health.WAITING, 3), (Health.AT_RISK, 0)])
+async def test_what_is_stuck_is_exit_code_3_and_what_only_opens_is_not(
+    shell: Shell, client: Client, health: Health, code: int
+) -> None:
+    """An immediate pre-warm is always later than now: scripts must not take that for trouble."""
+    name = f"is-{health.lower()}"
+    id = names.deployment_id("tokyo", "llm", name)
+    await client.start_workflow(messages.DEPLOYMENT, health, id=id, task_queue=names.CONTROL_QUEUE)
+    found = await shell.data("prewarm", name, "--site", "tokyo", code=code)
+    assert found["state"] == health
     await client.get_workflow_handle(id).terminate()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "state", "late"),
+    [(10, Health.OPENING, False), (0, Health.OPENING, False), (-10, Health.AT_RISK, True), (10, Health.BLOCKED, True)],
+)
+def test_a_deadline_that_the_forecast_misses_worries(minutes: int, state: Health, late: bool) -> None:
+    answer = Answer(warmth=Warmth.COLD, hot=0, wanted=1, state=state, eta=AT)
+    assert deployments.worries(answer, AT + timedelta(minutes=minutes)) is late
 
 
 async def test_a_model_that_is_mistyped_is_exit_code_2_and_names_the_nearest(shell: Shell) -> None:
