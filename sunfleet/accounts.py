@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sunfleet.holds import Closure, Grant, Held, Hold, Ledger, Queued, Waiting
-from sunfleet.inventory import Devices, Node
+from sunfleet.inventory import Devices
 from sunfleet.placement import takes_devices
 
 
@@ -26,10 +26,11 @@ def closure_of(ledger: Ledger, node_uid: str) -> Closure | None:
 
 def grant(ledger: Ledger, owner: str) -> Grant:
     """All that one owner has and waits for. An owner that is not known has nothing, at want version 0."""
+    deadlines = _deadlines(ledger)
     return Grant(
         version=ledger.revision,
         want_version=next((w.version for w in ledger.wants if w.owner == owner), 0),
-        holds=tuple(_held(h, _deadlines(ledger)) for h in owned(ledger, owner)),
+        holds=tuple(_held(h, deadlines) for h in owned(ledger, owner)),
         waiting=tuple(q.waiting for q in ledger.queue if q.owner == owner),
     )
 
@@ -92,8 +93,7 @@ def summary(ledger: Ledger) -> tuple[dict[str, int], dict[str, int]]:
 
 def alarms(ledger: Ledger) -> tuple[str, ...]:
     """What somebody should look at, one sentence each, sorted."""
-    found = [a for node in ledger.inventory.nodes for a in _overcommitted(ledger, node)]
-    found += _misplaced(ledger)
+    found = [*_overcommitted(ledger), *_misplaced(ledger)]
     if ledger.blind:
         known = len(ledger.inventory.nodes)
         found.append(f"the API server lists no nodes: keeping the {known} seen last")
@@ -112,7 +112,7 @@ class Stranded:
 
 def stranded(ledger: Ledger) -> tuple[Stranded, ...]:
     """Devices that nothing wanted can use, by node: a capacity signal, not a fault."""
-    asks = [i for w in ledger.wants for i in w.items if takes_devices(i)]
+    smallest = _smallest_asks(ledger)
     closed = {c.node_uid for c in ledger.closures}
     held = _held_on(ledger)
     found = []
@@ -120,11 +120,23 @@ def stranded(ledger: Ledger) -> tuple[Stranded, ...]:
         if node.uid in closed or not (node.ready and node.schedulable):
             continue
         for devices in node.devices:
-            counts = [i.count for i in asks if i.resource == devices.resource and i.product in ("", devices.product)]
+            named = smallest.get((devices.resource, devices.product))
+            needed = min((n for n in (named, smallest.get((devices.resource, ""))) if n), default=0)
             left = max(0, _room(devices) - held.get((node.name, devices.resource), 0))
-            if counts and 0 < left < min(counts):
-                found.append(Stranded(node=node.name, resource=devices.resource, free=left, smallest=min(counts)))
+            if 0 < left < needed:
+                found.append(Stranded(node=node.name, resource=devices.resource, free=left, smallest=needed))
     return tuple(found)
+
+
+def _smallest_asks(ledger: Ledger) -> dict[tuple[str, str], int]:
+    """The fewest devices that a wanted replica needs, by resource and product."""
+    found: dict[tuple[str, str], int] = {}
+    for want in ledger.wants:
+        for item in want.items:
+            if takes_devices(item):
+                kind = (item.resource, item.product)
+                found[kind] = min(item.count, found.get(kind, item.count))
+    return found
 
 
 def _room(devices: Devices) -> int:
@@ -173,18 +185,20 @@ def _code(waiting: Waiting) -> tuple[str, str]:
     return waiting.key, waiting.code
 
 
-def _overcommitted(ledger: Ledger, node: Node) -> list[str]:
-    held = _held_on(ledger)
+def _overcommitted(ledger: Ledger) -> list[str]:
+    """Holds beyond what their node offers now: nothing is taken away, somebody is told."""
+    nodes = {n.name: n for n in ledger.inventory.nodes}
     found = []
-    for devices in node.devices:
-        holds = held.get((node.name, devices.resource), 0)
-        if holds > _room(devices):
+    for (name, resource), count in _held_on(ledger).items():
+        devices = nodes[name].of(resource) if name in nodes else None
+        if name in nodes and devices is None:
+            found.append(f"node {name} holds {count} {resource} but offers none")
+        elif devices is not None and count > _room(devices):
             found.append(
-                f"node {node.name} holds {holds} {devices.resource} but has {_room(devices)}: "
+                f"node {name} holds {count} {resource} but has {_room(devices)}: "
                 f"allocatable {devices.allocatable}, others use {devices.foreign}"
             )
-    lost = sorted({r for n, r in held if n == node.name and node.of(r) is None})
-    return found + [f"node {node.name} holds {held[node.name, r]} {r} but offers none" for r in lost]
+    return found
 
 
 def _misplaced(ledger: Ledger) -> list[str]:

@@ -134,8 +134,6 @@ class Floor:
 
     def place(self, owner: str, item: Item) -> Node | None:
         """Take the best node for an item, or None when nothing fits now."""
-        if item.count > 1 and sliced(item.resource):
-            return None
         spot = self._for_devices(owner, item) if takes_devices(item) else self._for_weights(owner, item)
         if spot is None:
             return None
@@ -165,9 +163,9 @@ class Floor:
         own = self._places.get(owner, {})
         spots = self._spots.get(item.resource, {})
         for name in item.prefer:
-            spot = spots.get(name)
-            if spot is not None and name not in own and _suits(spot, item):
-                return spot
+            known = spots.get(name)
+            if known is not None and name not in own and _suits(known, item):
+                return known
         fresh = [s for p in self._pools_of(item) if (s := self._least_staged(p, item.count, own)) is not None]
         if fresh:
             return min(fresh, key=self._staging_rank)
@@ -180,11 +178,8 @@ class Floor:
         if not pool.by_size:
             for spot in pool.spots.values():
                 heappush(pool.by_size.setdefault(spot.allocatable, []), self._staging_rank(spot))
-        found = [
-            spot
-            for size, heap in sorted(pool.by_size.items())
-            if size >= count and (spot := self._first_but(pool, heap, own)) is not None
-        ]
+        heaps = (heap for size, heap in sorted(pool.by_size.items()) if size >= count)
+        found = [best for heap in heaps if (best := self._first_but(pool, heap, own)) is not None]
         return min(found, key=self._staging_rank, default=None)
 
     def _first_but(self, pool: _Pool, heap: list[tuple[int, int, str]], own: dict[str, int]) -> Spot | None:
