@@ -7,6 +7,7 @@ twice. Writes carry uids; what is not ours is never touched; an empty answer rem
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,7 @@ from sunfleet.survey import Survey as Survey
 from sunfleet.survey import SurveyedPod as SurveyedPod
 
 POLL = timedelta(milliseconds=500)
+TRIES = 5
 TAKE_BACK_TAINT = f"{names.GROUP}/take-back"
 
 
@@ -244,7 +246,10 @@ class ClusterActivities:
         body = {"metadata": {"uid": command.uid}, "status": {"conditions": [condition]}}
         try:
             await self._cluster.patch(POD, command.pod, body, command.namespace, subresource="status")
-        except Conflict:
+        except (Conflict, Unfit):
+            again = await self._cluster.get(POD, command.pod, command.namespace)
+            if again is not None and again["metadata"]["uid"] == command.uid:
+                raise
             return False  # another pod has the name now
         return True
 
@@ -311,30 +316,33 @@ class ClusterActivities:
     @failures_mapped
     async def close_node(self, command: NodeRef) -> bool:
         """Cordon a node and taint it as ours. False when that node is gone."""
-        node = await self._cluster.get(NODE, command.node)
-        if node is None or node["metadata"]["uid"] != command.uid:
-            return False
-        taints = [t for t in node.get("spec", {}).get("taints") or [] if t.get("key") != TAKE_BACK_TAINT]
         taint = {"key": TAKE_BACK_TAINT, "value": "closing", "effect": "NoSchedule"}
-        body = {"metadata": {"uid": command.uid}, "spec": {"unschedulable": True, "taints": [*taints, taint]}}
-        await self._cluster.patch(NODE, command.node, body)
-        return True
+        return await self._change_node(command, lambda others: {"unschedulable": True, "taints": [*others, taint]})
 
     @activity.defn
     @failures_mapped
     async def open_node(self, command: NodeRef) -> bool:
-        """Undo `close_node`; a node that we did not close is left as it is."""
+        """Undo `close_node`. False when the node is gone; one that we did not close is left as it is."""
         node = await self._cluster.get(NODE, command.node)
-        if node is None or node["metadata"]["uid"] != command.uid:
+        if node is None or not any(t.get("key") == TAKE_BACK_TAINT for t in node["spec"].get("taints") or []):
             return False
-        old = node.get("spec", {}).get("taints") or []
-        taints = [t for t in old if t.get("key") != TAKE_BACK_TAINT]
-        if len(taints) == len(old):
-            return False
-        ours = [{"key": TAKE_BACK_TAINT, "effect": "NoSchedule", "$patch": "delete"}]
-        body = {"metadata": {"uid": command.uid}, "spec": {"unschedulable": False, "taints": ours}}
-        await self._cluster.patch(NODE, command.node, body)
-        return True
+        return await self._change_node(command, lambda others: {"unschedulable": False, "taints": others})
+
+    async def _change_node(self, command: NodeRef, spec: Callable[[list[Object]], Object]) -> bool:
+        """Write a node's spec from the taints that are not ours.
+
+        The list of taints is atomic in the API: it is written whole, under the version that was read.
+        """
+        for _ in range(TRIES):
+            node = await self._cluster.get(NODE, command.node)
+            if node is None or node["metadata"]["uid"] != command.uid:
+                return False
+            others = [t for t in node["spec"].get("taints") or [] if t.get("key") != TAKE_BACK_TAINT]
+            body = {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": spec(others)}
+            with suppress(Conflict):
+                await self._cluster.patch(NODE, command.node, body)
+                return True
+        raise NotYet(f"node {command.node} changes faster than it can be written")
 
     @activity.defn
     @failures_mapped

@@ -41,7 +41,7 @@ class ApiClient:
         if self._client is None:
             configuration = api.Configuration()
             await kubeconfig.load_kube_config(str(self._path), client_configuration=configuration, persist_config=False)
-            configuration.retries = False
+            configuration.retries = None  # the caller decides what is tried again
             configuration.connection_pool_maxsize = 200
             self._client = api.ApiClient(configuration)
         return self._client

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from sim.controlplane import ControlPlane
 from tests import realparts
+
+settings.register_profile("sunfleet", deadline=None)  # a busy machine is no fault
+settings.load_profile("sunfleet")
 
 
 @pytest.fixture(scope="session")
@@ -26,13 +32,14 @@ async def temporal() -> AsyncIterator[WorkflowEnvironment]:
 
 
 @pytest.fixture(scope="session")
-async def control_plane(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ControlPlane]:
-    """A real Kubernetes control plane."""
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A real Kubernetes control plane. Started from a thread: its own event loop, whoever asks for it."""
     realparts.need_control_plane()
     plane = ControlPlane(tmp_path_factory.mktemp("controlplane"))
-    await plane.start()
-    yield plane
-    await plane.stop()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, plane.start()).result()
+        yield plane
+        thread.submit(asyncio.run, plane.stop()).result()
 
 
 @pytest.fixture(scope="session", autouse=True)

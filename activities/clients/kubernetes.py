@@ -32,6 +32,7 @@ WATCH_SILENCE = 75.0  # seconds without an event or bookmark (the server sends o
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+_TYPED = "failed to create typed patch object"  # an apply of a wrong type: the server says 500 to it
 _NETWORK = (aiohttp.ClientError, ssl.SSLError, OSError, asyncio.TimeoutError)
 RECORD = "SUNFLEET_RECORD_KUBERNETES"  # a file that gets each distinct (verb, kind, options), for the contract suite
 
@@ -62,7 +63,7 @@ class KubernetesCluster:
                 kubeconfig.load_incluster_config(client_configuration=configuration)
         except (kubeconfig.ConfigException, OSError) as error:
             raise AccessDenied(f"no usable credentials for Kubernetes: {self._path or 'in-cluster'}") from error
-        configuration.retries = False
+        configuration.retries = None  # the caller decides what is tried again
         old, self._api = self._api, api.ApiClient(configuration)
         if old is not None:
             await old.close()
@@ -289,7 +290,7 @@ def _error(code: int, status: dict[str, Any], headers: Any) -> SunfleetError | E
         return Missing(said)
     if code == 409:
         return Conflict(said)
-    if code in (400, 405, 413, 415, 422):
+    if code in (400, 405, 413, 415, 422) or said.startswith(_TYPED):
         return Unfit(f"the API server refused the object: {said}")
     if code in (429, 503):
         return Throttled(f"the API server is busy: {said}", retry_in=_retry_after(status, headers))

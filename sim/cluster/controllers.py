@@ -91,8 +91,7 @@ class Controllers:
             if not ready:
                 taints.append({"key": NOT_READY, "effect": "NoSchedule"})
         if taints != old:
-            drops = [{"key": t["key"], "$patch": "delete"} for t in old if t not in taints]
-            self._patch(NODES, "", name, {"spec": {"taints": [*drops, *taints]}})
+            self._patch(NODES, "", name, {"spec": {"taints": taints}})
 
     def _evict(self, node: str) -> None:
         for pod in self._store.of("pods"):

@@ -46,7 +46,6 @@ MERGE_KEYS = {
     "volumes": "name",
     "volumeMounts": "mountPath",
     "conditions": "type",
-    "taints": "key",
     "ownerReferences": "uid",
 }
 PORT_KEYS = {"Service": "port", "Pod": "containerPort", "Deployment": "containerPort"}

@@ -171,7 +171,8 @@ class Store:
         _check_uid(resource, old, body)
         part = _only(body, status)
         new = merging.strategic(old, part, resource.kind) if strategic else merging.merge(old, part)
-        owned = merging.updated(self._owned.get(key, {}), _without_deletes(part), manager, resource.kind)
+        owner = f"{manager}/update"  # another manager than one that applies under the same name
+        owned = merging.updated(self._owned.get(key, {}), _without_deletes(part), owner, resource.kind)
         return self._replace(resource, key, old, new, owned)
 
     def _replace(self, resource: Resource, key: Key, old: Json, new: Json, owned: merging.Owned) -> Json:
@@ -297,7 +298,8 @@ def _without_deletes(value: Any) -> Any:
 def _check_uid(resource: Resource, old: Json, body: Json) -> None:
     meta = body.get("metadata") or {}
     if meta.get("uid") and meta["uid"] != old["metadata"]["uid"]:
-        raise conflict(resource, old["metadata"]["name"], "Precondition failed: UID in precondition")
+        why = f'metadata.uid: Invalid value: "{meta["uid"]}": field is immutable'
+        raise invalid(resource.kind, old["metadata"]["name"], why)
     if meta.get("resourceVersion") and meta["resourceVersion"] != old["metadata"]["resourceVersion"]:
         raise conflict(
             resource,
@@ -425,4 +427,6 @@ def _validate_custom(name: str, obj: Json) -> None:
             raise invalid("ModelDeployment.sunfleet.dev", name, f"spec.{field}: Required value")
     for field in ("priority", "replicas", "minResidencySeconds"):
         if field in spec and not isinstance(spec[field], int):
-            raise invalid("ModelDeployment.sunfleet.dev", name, f"spec.{field}: Invalid value: must be of type integer")
+            # An apply of a wrong type is an error of the typed merge: 500, as the real server answers.
+            why = f".spec.{field}: expected numeric (int or float), got string"
+            raise Refused(500, "InternalError", f"failed to create typed patch object ({name}): {why}")

@@ -350,7 +350,7 @@ class PodRunner:
             try:
                 await self._client.call("PATCH", path, body, content=STRATEGIC)
             except ApiError as error:
-                if error.code in (404, 409):
+                if error.code in (404, 409, 422):
                     return
                 await asyncio.sleep(0.25)
                 continue

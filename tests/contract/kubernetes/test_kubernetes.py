@@ -32,6 +32,7 @@ from activities import (
     WatchEvent,
 )
 from activities.clients.kubernetes import KubernetesCluster
+from activities.cluster import ClusterActivities, NodeRef
 from sim.cluster import SimCluster
 from sunfleet import manifests, names, objects
 from sunfleet.crd import crd
@@ -390,11 +391,19 @@ async def test_a_delete_by_state_is_refused_when_the_state_moved(server: Server)
         )
 
 
-async def test_a_patch_for_another_uid_is_a_conflict(server: Server) -> None:
+async def test_a_patch_for_another_uid_is_refused(server: Server) -> None:
     await server.cluster.create(SECRET, _secret("p", server.namespace))
     body = {"metadata": {"uid": str(uuid.uuid4()), "labels": {"x": "y"}}}
-    with pytest.raises(Conflict):
+    with pytest.raises(Unfit, match="immutable"):
         await server.cluster.patch(SECRET, "p", body, server.namespace)
+
+
+async def test_a_patch_under_an_old_version_is_a_conflict(server: Server) -> None:
+    old = await server.cluster.create(SECRET, _secret("v", server.namespace))
+    await server.cluster.patch(SECRET, "v", {"metadata": {"labels": {"x": "y"}}}, server.namespace)
+    body = {"metadata": {"resourceVersion": old["metadata"]["resourceVersion"], "labels": {"z": "z"}}}
+    with pytest.raises(Conflict):
+        await server.cluster.patch(SECRET, "v", body, server.namespace)
 
 
 # Watches.
@@ -441,14 +450,11 @@ async def test_a_selected_watch_loses_what_no_longer_matches(server: Server) -> 
 
 
 async def test_a_watch_from_too_long_ago_is_expired(server: Server) -> None:
-    """The real server compacts its history; both answer 410 to a version that they cannot serve."""
+    """410: the history from there is gone, whether the watch is refused or begins with an ERROR event."""
     if server.sim is not None:
         server.sim.store.oldest = server.sim.store.version
-        version = "1"
-    else:
-        pytest.skip("compaction takes minutes on the real server; the simulation's 410 has its shape")
     with pytest.raises(Expired):
-        await _events(server, version, 1)
+        await _events(server, "1", 1)
 
 
 # Nodes and scheduling.
@@ -480,22 +486,29 @@ async def test_without_room_the_scheduler_says_so(server: Server) -> None:
 
 
 async def test_a_closed_node_takes_nothing_and_an_opened_one_does(server: Server) -> None:
-    """Cordon with our taint, then its removal by `$patch: delete`, as take-backs do."""
-    node = (await _node(server))["metadata"]
-    taint = {"key": "sunfleet.dev/take-back", "value": "closing", "effect": "NoSchedule"}
-    await server.cluster.patch(
-        NODE, node["name"], {"metadata": {"uid": node["uid"]}, "spec": {"unschedulable": True, "taints": [taint]}}
-    )
-    await server.cluster.apply(DEPLOYMENT, _workload(server, node["name"]), names.MANAGER)
+    """Through the very activities of a take-back: taints of others stay, the list is written whole."""
+    meta = (await _node(server))["metadata"]
+    theirs = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    await server.cluster.patch(NODE, meta["name"], {"spec": {"taints": [theirs]}})
+    acts, ref = ClusterActivities(server.cluster), NodeRef(node=meta["name"], uid=meta["uid"])
+    assert await acts.close_node(ref)
+    closed = await server.cluster.get(NODE, meta["name"])
+    assert closed is not None
+    assert {t["key"] for t in closed["spec"]["taints"]} >= {"nvidia.com/gpu", "sunfleet.dev/take-back"}
+    await server.cluster.apply(DEPLOYMENT, _workload(server, meta["name"]), names.MANAGER)
 
     async def refused() -> bool:
         conditions = (await _one_pod(server))["status"].get("conditions") or []
         return any(c["type"] == "PodScheduled" and c["status"] == "False" for c in conditions)
 
     await eventually(refused)
-    gone = {"key": "sunfleet.dev/take-back", "effect": "NoSchedule", "$patch": "delete"}
-    await server.cluster.patch(NODE, node["name"], {"spec": {"unschedulable": False, "taints": [gone]}})
-    assert (await _bound(server))["spec"]["nodeName"] == node["name"]
+    assert await acts.open_node(ref)
+    assert (await _bound(server))["spec"]["nodeName"] == meta["name"]
+    opened = await server.cluster.get(NODE, meta["name"])
+    assert opened is not None
+    assert [t["key"] for t in opened["spec"]["taints"]] == ["nvidia.com/gpu"]
+    assert not await acts.open_node(ref), "what we did not close is left as it is"
+    assert not await acts.close_node(NodeRef(node=meta["name"], uid="another"))
 
 
 async def test_a_leaving_pod_holds_its_devices_until_the_kubelet_is_done(server: Server) -> None:
