@@ -6,7 +6,7 @@ The rules, for local times that a clock change makes strange:
 - A local time that comes twice is its first occurrence.
 - A window is local dates × start + duration **on the wall clock**: `08:00 for 11h` closes at 19:00 local also
   on the day on which the clock changes in between. Opening and closing follow the two rules above; a closing
-  is never before its opening.
+  is never before its opening. A window that lies wholly in a gap has no time on that date, and does not open.
 
 So each local date and rule gives one window, and stepping goes by local dates, never by 86,400 seconds.
 Zones are IANA names from the `tzdata` package, whose version is known; the machine's own data is not used.
@@ -30,7 +30,8 @@ WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAILY = "daily"
 LONGEST = timedelta(days=7)
 _DAY = timedelta(days=1)
-_NOT_ZONES = ("localtime", "posixrules", "Factory", "leapseconds", "tzdata.zi", "zone.tab", "zone1970.tab")
+_YEAR = timedelta(days=370)
+_NOT_ZONES = ("localtime", "posixrules", "Factory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,13 +132,13 @@ def opening(window: WindowSpec, day: date, zone: str) -> Opening:
 
 
 def openings(window: WindowSpec, zone: str, start: datetime, end: datetime) -> Iterator[Opening]:
-    """The windows that overlap [start, end), in the order of their local dates."""
+    """The windows that overlap [start, end), in the order of their local dates. Not for `always`."""
     day = local(start, zone).date() - timedelta(days=window.duration.days + 2)
     last = local(end, zone).date() + _DAY
     while day <= last:
         if applies(window, day):
             found = opening(window, day, zone)
-            if found.closes > start and found.opens < end:
+            if found.opens < found.closes and found.closes > start and found.opens < end:
                 yield found
         day += _DAY
 
@@ -150,44 +151,54 @@ def member(window: WindowSpec, zone: str, instant: datetime) -> bool:
 
 
 def next_opening(window: WindowSpec, zone: str, after: datetime) -> datetime | None:
-    """The first opening strictly after an instant; None when there is none within a year and a day."""
-    day = local(after, zone).date() - _DAY
-    for _ in range(368):
-        if applies(window, day) and (opens := opening(window, day, zone).opens) > after:
-            return opens
-        day += _DAY
-    return None
+    """The first opening strictly after an instant; None for `always`, or when there is none within a year."""
+    if window.always:
+        return None
+    return next((o.opens for o in openings(window, zone, after, after + _YEAR) if o.opens > after), None)
+
+
+def next_edge(window: WindowSpec, zone: str, after: datetime) -> datetime | None:
+    """The first opening or closing strictly after an instant; None when there is none within a year."""
+    if window.always:
+        return None
+    found = next(openings(window, zone, after, after + _YEAR), None)
+    if found is None:
+        return None
+    return found.opens if found.opens > after else found.closes
 
 
 def expand(pool: PoolSpec, site: SiteSpec, start: datetime, end: datetime, priority: int) -> tuple[Claim, ...]:
-    """The claims of a pool at a site that bind somewhere in [start, end), whole windows, sorted by instant.
+    """The claims of a pool at a site that bind somewhere in [start, end): whole windows, sorted by instant.
 
-    `otherwise` binds exactly outside every window.
+    `otherwise` binds exactly outside every window. What has no edge of its own (`always`, a rest of weeks) begins
+    and ends at local midnights around, so that two looks on one day give equal claims.
     """
     claims: list[Claim] = []
     covered: list[tuple[datetime, datetime]] = []
+    first, last = _midnight(start, site.zone, 0), _midnight(end, site.zone, 1)
     for window in pool.windows:
-        source = f"window/{pool.name}/{window.name}"
-        spans = (
-            [(start, end)]
-            if window.always
-            else [(o.opens, o.closes) for o in openings(window, site.zone, start - LONGEST, end + LONGEST)]
-        )
+        spans = [(first, last)] if window.always else _spans(window, site.zone, start, end)
         covered += spans
         for opens, closes in spans:
-            if closes > start and opens < end and closes > opens:
-                claims += _claims(source, window, opens, closes, priority)
-    if pool.otherwise.hot or pool.otherwise.asleep or pool.otherwise.staged:
-        rest = WindowSpec(
-            name="otherwise",
-            hot=pool.otherwise.hot,
-            asleep=pool.otherwise.asleep,
-            staged=pool.otherwise.staged,
-            minimum=pool.otherwise.hot,
-        )
-        for opens, closes in _gaps(covered, start, end):
-            claims += _claims(f"otherwise/{pool.name}", rest, opens, closes, priority)
+            if closes > start and opens < end:
+                claims += _claims(f"window/{pool.name}/{window.name}", window, opens, closes, priority)
+    rest = pool.otherwise
+    outside = WindowSpec(name="otherwise", hot=rest.hot, asleep=rest.asleep, staged=rest.staged, minimum=rest.hot)
+    around = _midnight(start - LONGEST, site.zone, 0), _midnight(end + LONGEST, site.zone, 1)
+    for opens, closes in _gaps(covered, *around):
+        if closes > start and opens < end:
+            claims += _claims(f"otherwise/{pool.name}", outside, opens, closes, priority)
     return tuple(sorted(claims, key=lambda c: (c.ready_by, c.source, c.warmth)))
+
+
+def _midnight(instant: datetime, zone: str, days: int) -> datetime:
+    """The beginning of the local date of an instant, or of a date some days later."""
+    return local_instant(local(instant, zone).date() + timedelta(days=days), time(), zone)
+
+
+def _spans(window: WindowSpec, zone: str, start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """A window's spans so far around [start, end) that every edge of a gap in it is known."""
+    return [(o.opens, o.closes) for o in openings(window, zone, start - LONGEST, end + LONGEST)]
 
 
 def _claims(source: str, window: WindowSpec, opens: datetime, closes: datetime, priority: int) -> list[Claim]:
@@ -210,16 +221,12 @@ def _claims(source: str, window: WindowSpec, opens: datetime, closes: datetime, 
 def _gaps(
     spans: list[tuple[datetime, datetime]], start: datetime, end: datetime
 ) -> Iterator[tuple[datetime, datetime]]:
-    """The whole pieces outside every span that overlap [start, end); open ends are cut there."""
+    """The pieces of [start, end) outside every span, ascending."""
     at = start
     for opens, closes in sorted(spans):
-        if closes <= at:
-            continue
         if opens > at:
             yield at, min(opens, end)
         at = max(at, closes)
-        if at >= end:
-            return
     if at < end:
         yield at, end
 
