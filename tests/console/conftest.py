@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest_asyncio
 from temporalio.client import Client
@@ -15,16 +13,17 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from console.facade import Console
 from sunfleet import messages, names
 from sunfleet.messages import Health, SetFleet
+from tests import realparts
 from tests.console.standins import ALL, BODY
 
 
 @pytest_asyncio.fixture(scope="session")
 async def client() -> AsyncIterator[Client]:
-    """A client of a development server of its own, with a worker for the stand-ins."""
-    server = str(Path(sys.executable).parent / "temporal")
+    """A client with a worker for the stand-ins, on a server of its own: on the shared one, the real workflows of other
+    suites would be served from the same queue under the same names."""
     async with (
         await WorkflowEnvironment.start_local(
-            dev_server_existing_path=server, data_converter=pydantic_data_converter
+            dev_server_existing_path=realparts.temporal_path(), data_converter=pydantic_data_converter
         ) as env,
         Worker(
             env.client,
