@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
+
 from sim.processes import alive, free_port, gone, send, started_at
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -74,6 +76,14 @@ class ControlPlane:
                     send(pid, signal.SIGKILL)
                     await gone(pid, start, 5)
         self._remember()
+
+    async def compact(self) -> None:
+        """Forget the history up to now, as etcd does every few minutes: old watches are expired after it."""
+        ports, _ = self._identity()
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports['etcd']}") as etcd:
+            found = await etcd.post("/v3/kv/range", json={"key": "AA==", "range_end": "AA==", "keys_only": True})
+            revision = found.json()["header"]["revision"]
+            (await etcd.post("/v3/kv/compaction", json={"revision": revision, "physical": True})).raise_for_status()
 
     def kubectl(self, *args: str) -> str:
         """Run kubectl as the administrator; its output. Errors: RuntimeError with what it said."""

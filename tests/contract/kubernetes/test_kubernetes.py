@@ -34,6 +34,7 @@ from activities import (
 from activities.clients.kubernetes import KubernetesCluster
 from activities.cluster import ClusterActivities, NodeRef
 from sim.cluster import SimCluster
+from sim.controlplane import ControlPlane
 from sunfleet import manifests, names, objects
 from sunfleet.crd import crd
 from sunfleet.errors import AccessDenied, Conflict, Missing, Throttled, Unfit, Unreachable
@@ -58,6 +59,7 @@ class Server:
     namespace: str
     kubeconfig: Path
     sim: SimCluster | None
+    plane: ControlPlane | None
 
     @property
     def site(self) -> SiteSpec:
@@ -71,17 +73,19 @@ class Server:
 async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     sim: SimCluster | None = None
+    plane: ControlPlane | None = None
     if request.param == "simulation":
         sim = SimCluster()
         await sim.start()
         kubeconfig = sim.write_kubeconfig(tmp_path / "kubeconfig")
     else:
-        kubeconfig = request.getfixturevalue("control_plane").kubeconfig
+        plane = request.getfixturevalue("control_plane")
+        kubeconfig = plane.kubeconfig
     cluster = await KubernetesCluster.from_kubeconfig(str(kubeconfig))
     await cluster.apply(NAMESPACE, _object("v1", "Namespace", namespace), "test")
     await cluster.apply(CRD, crd(), "test")
     await eventually(lambda: _lists(cluster, namespace))
-    yield Server(cluster, namespace, kubeconfig, sim)
+    yield Server(cluster, namespace, kubeconfig, sim, plane)
     await cluster.close()
     if sim is not None:
         await sim.stop()
@@ -453,8 +457,12 @@ async def test_a_watch_from_too_long_ago_is_expired(server: Server) -> None:
     """410: the history from there is gone, whether the watch is refused or begins with an ERROR event."""
     if server.sim is not None:
         server.sim.store.oldest = server.sim.store.version
-    with pytest.raises(Expired):
-        await _events(server, "1", 1)
+    if server.plane is not None:
+        await server.plane.compact()
+    watching: Any = server.cluster.watch(MODEL_DEPLOYMENT, server.namespace, "1")
+    async with aclosing(watching) as events:
+        with pytest.raises(Expired):
+            await asyncio.wait_for(anext(events), PATIENCE)
 
 
 # Nodes and scheduling.
