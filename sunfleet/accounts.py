@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from sunfleet.holds import Closure, Grant, Held, Hold, Ledger, Queued, Waiting
+from sunfleet.holds import Closure, Grant, Held, Hold, Ledger, Queued
 from sunfleet.inventory import Devices
 from sunfleet.placement import takes_devices
+
+K = TypeVar("K", str, tuple[str, str])
+V = TypeVar("V")
 
 
 def owners(ledger: Ledger) -> tuple[str, ...]:
@@ -58,9 +63,13 @@ def changed(before: Ledger, after: Ledger) -> tuple[str, ...]:
     """
     if before is after:
         return ()
-    old, new = _essence(before), _essence(after)
-    names = sorted(old.keys() | new.keys())
-    return tuple(o for o in names if old.get(o) != new.get(o))
+    found = _differing({w.owner: w.version for w in before.wants}, {w.owner: w.version for w in after.wants})
+    found |= {owner for owner, _ in _differing(_waits(before), _waits(after))}
+    old, new = {h.id: h for h in before.holds}, {h.id: h for h in after.holds}
+    found |= {(new.get(i) or old[i]).owner for i in _differing(old, new)}
+    moved = _differing(_deadlines(before), _deadlines(after))
+    found |= {h.owner for h in after.holds if h.node_uid in moved}
+    return tuple(sorted(found))
 
 
 def free(ledger: Ledger, node: str, resource: str) -> int:
@@ -171,18 +180,15 @@ def _by_owner(ledger: Ledger) -> tuple[dict[str, list[Held]], dict[str, list[Que
     return holds, waiting
 
 
-def _essence(ledger: Ledger) -> dict[str, tuple[int, list[Held], list[tuple[str, str]]]]:
-    """What of each owner's grant is news when it differs."""
-    versions = {w.owner: w.version for w in ledger.wants}
-    holds, waiting = _by_owner(ledger)
-    return {
-        owner: (versions.get(owner, 0), holds.get(owner, []), [_code(q.waiting) for q in waiting.get(owner, [])])
-        for owner in versions.keys() | holds.keys()
-    }
+def _waits(ledger: Ledger) -> dict[tuple[str, str], str]:
+    """(owner, key) → code of everything that waits."""
+    return {(q.owner, q.waiting.key): q.waiting.code for q in ledger.queue}
 
 
-def _code(waiting: Waiting) -> tuple[str, str]:
-    return waiting.key, waiting.code
+def _differing(old: Mapping[K, V], new: Mapping[K, V]) -> set[K]:
+    """The keys whose values are not the same in both."""
+    found = {k for k, v in new.items() if (was := old.get(k)) is not v and was != v}
+    return found | {k for k in old if k not in new}
 
 
 def _overcommitted(ledger: Ledger) -> list[str]:

@@ -2,7 +2,8 @@
 
 Every rule takes a ledger and a fact and gives the ledger after it; the same fact twice changes nothing. Then
 it *settles*: what waits is placed in one total order: minimums first, then higher priority, engines before
-weights, first come first served, owner and key. The rules that follow from that order:
+weights, first come first served, of those that came together the larger ones, then by owner and key. The
+rules that follow from that order:
 
 - Nothing held is ever moved or taken away. A hold ends by its owner's word alone: a want without it while
   nothing was started on it, or `released` when its pods are gone; or when the owner is no more (`forgotten`).
@@ -37,7 +38,8 @@ from sunfleet.holds import Spent as Spent
 from sunfleet.holds import Waiting as Waiting
 from sunfleet.holds import Want as Want
 from sunfleet.inventory import Inventory, Node
-from sunfleet.placement import Floor, Refusal, takes_devices
+from sunfleet.placement import Floor, takes_devices
+from sunfleet.refusals import Refusal, why_not
 
 ABSENT_CLOSURES = 200  # closures of nodes that are gone; older ones are dropped, by deadline
 
@@ -156,7 +158,7 @@ def _settled(ledger: Ledger) -> Ledger:
     waiting = _in_order(ledger)
     if not waiting:
         return replace(ledger, queue=()) if ledger.queue else ledger
-    floor = Floor(ledger.inventory, ledger.holds, ledger.closures, (i.resource for _, i, _ in waiting))
+    floor = Floor(ledger.inventory, ledger.holds, ledger.closures, (i for _, i, _ in waiting))
     holds, left, kept = list(ledger.holds), [], dict[tuple[str, str], None]()
     for owner, item, since in waiting:
         node = floor.place(owner, item)
@@ -186,8 +188,15 @@ def _in_order(ledger: Ledger) -> list[tuple[str, Item, int]]:
         for i in w.items
         if (w.owner, i.key) not in had
     ]
-    waiting.sort(key=lambda x: (not x[1].minimum, -x[1].priority, -x[1].rung.height, x[2], x[0], x[1].key))
+    waiting.sort(key=_rank)
     return waiting
+
+
+def _rank(waiting: tuple[str, Item, int]) -> tuple[object, ...]:
+    """What comes first. Among those that came together the larger ones, and those that cannot choose, go first."""
+    owner, item, since = waiting
+    order = (not item.minimum, -item.priority, -item.rung.height, since)
+    return (*order, -item.count, not item.product, owner, item.key)
 
 
 def _hold(generation: int, owner: str, item: Item, node: Node) -> Hold:
@@ -211,7 +220,7 @@ def _queue(floor: Floor, left: list[tuple[str, Item, int]], site: str) -> tuple[
     for owner, item, since in left:
         ask = (item.resource, item.product, item.count, takes_devices(item))
         if ask not in found:
-            found[ask] = floor.why_not(item, site)
+            found[ask] = why_not(floor, item, site)
         why = found[ask]
         waiting = Waiting(key=item.key, code=why.code, message=why.message)
         queue.append(Queued(owner=owner, since=since, waiting=waiting))

@@ -1,7 +1,8 @@
-"""Best fit: which node takes one replica, or one node's worth of staged weights; and why none does.
+"""Best fit: which node takes one replica, or one node's worth of staged weights.
 
 A `Floor` is a site's nodes while one settling goes on. Only open nodes take anything: ready, schedulable, not
-being taken back. A replica's devices are whole on one node. Sizes are allocatable, never labels or capacity;
+being taken back. A replica's devices are whole on one node. An item that may choose among products leaves
+those that others insist on to them, while it can. Sizes are allocatable, never labels or capacity;
 what others use is not free. Slices of a device (MIG, time-slicing) never serve a replica of several.
 """
 
@@ -16,14 +17,6 @@ from sunfleet.inventory import Devices, Inventory, Node
 from sunfleet.warmth import Warmth
 
 _ANYWHERE = 1 << 30  # "devices" of a node for a replica that needs none
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why nothing fits: a CamelCase code as in `Waiting`, and a sentence with numbers."""
-
-    code: str
-    message: str
 
 
 @dataclass(slots=True)
@@ -47,6 +40,8 @@ class _Pool:
     spots: dict[str, Spot] = field(default_factory=dict)
     by_free: dict[int, list[str]] = field(default_factory=dict)  # heaps of names; stale ones are skipped
     by_size: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)  # (staged, -free, name)
+    free: int = 0  # devices
+    insisted: int = 0  # devices that items which take no other product still wait for
 
     def tightest(self, count: int) -> Spot | None:
         """The spot with the fewest free devices that still fits; the first by name among equals."""
@@ -74,14 +69,14 @@ def takes_devices(item: Item) -> bool:
 
 
 class Floor:
-    """A site's nodes while items are placed on them. `resources` are those that will be asked for."""
+    """A site's nodes while items are placed on them. `items` are all that will be asked for, each once."""
 
     def __init__(
         self,
         inventory: Inventory,
         holds: Iterable[Hold],
         closures: Iterable[Closure],
-        resources: Iterable[str],
+        items: Iterable[Item],
     ) -> None:
         self._known = bool(inventory.nodes)
         self._held: dict[tuple[str, str], int] = {}
@@ -94,8 +89,11 @@ class Floor:
         self._spots: dict[str, dict[str, Spot]] = {}
         self._pools: dict[str, dict[str, _Pool]] = {}
         closed = {c.node_uid for c in closures}
-        for resource in dict.fromkeys(resources):
+        asked = tuple(items)
+        for resource in dict.fromkeys(i.resource for i in asked):
             self._survey(resource, inventory, closed)
+        for item in asked:
+            self._insist(item, item.count)
 
     def _count(self, hold: Hold) -> None:
         at = (hold.node, hold.resource)
@@ -130,10 +128,18 @@ class Floor:
             if not spot.shut:
                 pool = pools.setdefault(spot.product, _Pool())
                 pool.spots[node.name] = spot
+                pool.free += spot.free
                 pool.moved(spot)
+
+    def _insist(self, item: Item, count: int) -> None:
+        """Note what an item that takes one product alone waits for."""
+        pool = self._pools[item.resource].get(item.product) if item.product and takes_devices(item) else None
+        if pool is not None:
+            pool.insisted += count
 
     def place(self, owner: str, item: Item) -> Node | None:
         """Take the best node for an item, or None when nothing fits now."""
+        self._insist(item, -item.count)
         spot = self._for_devices(owner, item) if takes_devices(item) else self._for_weights(owner, item)
         if spot is None:
             return None
@@ -148,15 +154,19 @@ class Floor:
             first.kept = True
 
     def _for_devices(self, owner: str, item: Item) -> Spot | None:
-        """Best fit, first among the nodes that have the weights."""
+        """Best fit, first among the nodes that have the weights; last where others have no choice."""
         spots = self._spots.get(item.resource, {})
         warm = dict.fromkeys((*item.prefer, *self._warm.get(owner, {})))
         near = [s for n in warm if (s := spots.get(n)) and _suits(s, item) and s.free >= item.count and not s.kept]
         if near:
             order = {name: at for at, name in enumerate(warm)}
             return min(near, key=lambda s: (s.free, order[s.node.name]))
-        tight = [t for p in self._pools_of(item) if (t := p.tightest(item.count)) is not None]
-        return min(tight, key=lambda s: (s.free, s.node.name), default=None)
+        found = [
+            (pool.free - pool.insisted < item.count, spot.free, spot.node.name, spot)
+            for pool in self._pools_of(item)
+            if (spot := pool.tightest(item.count)) is not None
+        ]
+        return min(found, key=lambda f: f[:3])[3] if found else None
 
     def _for_weights(self, owner: str, item: Item) -> Spot | None:
         """A node that could hold the replica: of its own first, then shared with the owner's other places."""
@@ -204,46 +214,27 @@ class Floor:
     def _take(self, owner: str, item: Item, spot: Spot) -> None:
         _add(self._places.setdefault(owner, {}), spot.node.name)
         if takes_devices(item):
+            pool = self._pools[item.resource][spot.product]
             spot.free -= item.count
-            self._pools[item.resource][spot.product].moved(spot)
+            pool.free -= item.count
+            pool.moved(spot)
         if item.rung is Warmth.STAGED:
             _add(self._warm.setdefault(owner, {}), spot.node.name)
             _add(self._staged, spot.node.name)
 
     def _pools_of(self, item: Item) -> list[_Pool]:
-        return [pool for product, pool in self._pools.get(item.resource, {}).items() if _product_suits(product, item)]
+        return [pool for product, pool in self._pools.get(item.resource, {}).items() if product_suits(product, item)]
 
     def _open(self, item: Item) -> Iterator[Spot]:
         return (s for p in self._pools_of(item) for s in p.spots.values())
 
-    def why_not(self, item: Item, site: str) -> Refusal:
-        """Why the item has no place, the most lasting reason first."""
-        need, where = _asked(item), f"site {site}" if site else "the site"
-        if not self._known:
-            return Refusal("NodesUnknown", f"{where} has not been seen yet; needs {need}")
-        if item.count > 1 and sliced(item.resource):
-            return Refusal("SlicedGpu", f"needs {need}, but {item.resource} is a slice: several are no more than one")
-        fitting = [s for s in self._spots.get(item.resource, {}).values() if _product_suits(s.product, item)]
-        if not fitting:
-            return Refusal("NoSuchGpu", f"{where} has no node with {_kind(item)}{self._instead(item)}")
-        large = [s for s in fitting if s.allocatable >= item.count]
-        if not large:
-            most = min(fitting, key=lambda s: (-s.allocatable, s.node.name))
-            return Refusal(
-                "NoNodeLargeEnough",
-                f"{where} needs {need} on one node: the largest is {most.node.name} with {most.allocatable}",
-            )
-        ready = [s for s in large if not s.shut]
-        if not ready:
-            return _shut_refusal(large, need, where)
-        if not takes_devices(item):
-            return Refusal("Full", f"the weights have a place on each of {len(ready)} nodes that could serve {need}")
-        return _full(item, ready, [s for s in fitting if not s.shut], where)
+    def known(self) -> bool:
+        """Whether any node was ever seen."""
+        return self._known
 
-    def _instead(self, item: Item) -> str:
-        """The products that the resource does come with, as a hint."""
-        products = sorted({s.product for s in self._spots.get(item.resource, {}).values() if s.product})
-        return f"; there is {', '.join(products)}" if products else ""
+    def spots(self, resource: str) -> tuple[Spot, ...]:
+        """Every node's devices of a resource, also of nodes that take nothing new."""
+        return tuple(self._spots.get(resource, {}).values())
 
 
 def _add(counts: dict[str, int], key: str) -> None:
@@ -256,53 +247,10 @@ def _shut(node: Node, closed: set[str]) -> str:
     return "" if node.ready and node.schedulable else "NodesNotReady"
 
 
-def _product_suits(product: str, item: Item) -> bool:
+def product_suits(product: str, item: Item) -> bool:
     wanted = not item.product or product == item.product
     return wanted and not (item.count > 1 and sliced(item.resource, product))
 
 
 def _suits(spot: Spot, item: Item) -> bool:
-    return not spot.shut and _product_suits(spot.product, item) and spot.allocatable >= item.count
-
-
-def _kind(item: Item) -> str:
-    return item.product or item.resource or "room for an engine"
-
-
-def _asked(item: Item) -> str:
-    return f"{item.count} {_kind(item)}" if item.resource else "a node"
-
-
-def _shut_refusal(large: list[Spot], need: str, where: str) -> Refusal:
-    """Every node that is large enough is closed, or not ready."""
-    closed = [s.node.name for s in large if s.shut == "NodesClosed"]
-    others = [s.node.name for s in large if s.shut != "NodesClosed"]
-    parts = []
-    if closed:
-        parts.append(f"{_listed(closed)} being taken back")
-    if others:
-        parts.append(f"{_listed(others)} not ready or cordoned")
-    code = "NodesClosed" if closed else "NodesNotReady"
-    return Refusal(code, f"{where} needs {need} on one node: {', '.join(parts)}")
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return (
-        f"{shown} and {len(names) - 3} more are" if len(names) > 3 else f"{shown} {'is' if len(names) == 1 else 'are'}"
-    )
-
-
-def _full(item: Item, ready: list[Spot], fitting: list[Spot], where: str) -> Refusal:
-    """Everything that could hold the item is in use, or kept for another one."""
-    kept = [s for s in ready if s.kept and s.free >= item.count]
-    if kept:
-        return Refusal(
-            "Reserved", f"{kept[0].free} free on {kept[0].node.name} are kept for a replica that comes first"
-        )
-    total = sum(s.free for s in fitting)
-    most = min(fitting, key=lambda s: (-s.free, s.node.name))
-    place = f"largest free is {most.free} on {most.node.name}" if most.free else "none is free"
-    others = sum(s.allocatable - s.room for s in fitting)
-    foreign = f"; others use {others}" if others else ""
-    return Refusal("Full", f"{where} has {total} free {_kind(item)}, needs {item.count} on one node: {place}{foreign}")
+    return not spot.shut and product_suits(spot.product, item) and spot.allocatable >= item.count

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sunfleet import ledger as rules
+from sunfleet.ledger import Ledger
 from sunfleet.placement import sliced
 from tests.sunfleet.ledgers import (
     GPU,
@@ -153,3 +154,11 @@ def test_the_order_in_which_facts_are_listed_does_not_matter(
     order.shuffle(items)
     shuffled = placed(site(*nodes), want("a", 1, *items))
     assert (shuffled.holds, shuffled.queue) == (straight.holds, straight.queue)
+
+
+def test_who_may_choose_leaves_what_others_insist_on() -> None:
+    """The H200 node is the tighter fit, but somebody takes nothing else."""
+    nodes = (node("n1", 8, product="NVIDIA-A100"), node("n2", 4))
+    now = placed(Ledger(), want("any", 1, hot("k1", 4, priority=500)), want("picky", 1, hot("k1", 4, product=H200)))
+    now = rules.observed(now, inventory(*nodes))
+    assert where(now) == {("any", "k1"): "n1", ("picky", "k1"): "n2"}
