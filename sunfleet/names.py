@@ -26,13 +26,15 @@ def is_label(name: str, limit: int = NAME_LIMIT) -> bool:
 
 
 def digest(text: str, length: int = 8) -> str:
-    """The first hex digits of sha256 over `text` in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
+    """The first hex digits of sha256 over `text` in UTF-8; half surrogates count as what they are."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
 def slug(original: str, limit: int = LABEL_LIMIT) -> str:
-    """A label of at most `limit` (≥ 10) characters that no other original has."""
+    """A label of at most `limit` (≥ 10) characters that no other original has; a letter comes first, as a
+    Service's name (RFC 1035) wants it."""
     words = re.sub(r"[^a-z0-9]+", "-", original.lower()).strip("-")
+    words = f"x{words}" if words[:1].isdigit() else words
     head = words[: limit - 9].rstrip("-")
     return f"{head}-{digest(original)}" if head else f"x{digest(original)}"
 
@@ -89,7 +91,8 @@ def site_queue(site: str) -> str:
 
 
 def node_queue(site: str, node: str) -> str:
-    return f"node-{site}-{node}"
+    """Site names have no slash: site `a` with node `b-c` is not site `a-b` with node `c`."""
+    return f"node-{site}/{node}"
 
 
 # Labels and annotations.

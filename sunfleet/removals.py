@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sunfleet.errors import Problem
 from sunfleet.model import FleetSpec, PoolSpec
 
-SHARE = 0.10
+TENTH = 10
 HINT = "if you mean it: --allow-removals"
 
 
@@ -53,7 +53,7 @@ def refused(old: FleetSpec, new: FleetSpec) -> tuple[Problem, ...]:
     ]
     total = sum(declared(p) * len(p.sites) for p in old.pools.values())
     count = sum(r.replicas for r in gone)
-    if count > total * SHARE and count > 0:
+    if count * TENTH > total:
         problems.append(
             Problem(
                 path="pools",
