@@ -19,7 +19,11 @@ class FleetClock:
 
     real_origin: datetime = EPOCH
     fleet_origin: datetime = EPOCH
-    rate: float = 1.0
+    rate: float = 1.0  # above 0: time stands still for nobody
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < float("inf"):
+            raise ValueError(f"fleet time cannot pass {self.rate} times as fast as real time")
 
     def at(self, real: datetime) -> datetime:
         """The fleet instant at a real instant, both aware and in UTC."""

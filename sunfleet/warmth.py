@@ -69,7 +69,7 @@ class Target:
     minimum: int = 0  # of the hot ones, how many come before other models' wishes
     priority: int = 0
     because: str = ""  # the source that decided the highest rung wanted
-    ready_by: datetime | None = None  # the earliest promise behind the highest rung that is still ahead
+    ready_by: datetime | None = None  # since when that source has wanted it: its opening
     capped_by: str = ""
 
     def count(self, warmth: Warmth) -> int:
@@ -90,7 +90,7 @@ def capping(caps: tuple[Cap, ...], at: datetime) -> Cap | None:
 
 def target(claims: tuple[Claim, ...], caps: tuple[Cap, ...], at: datetime) -> Target:
     """What should be true at `at`. Pure: the same instant gives the same answer."""
-    live = sorted((c for c in claims if active(c, at)), key=lambda c: (-c.warmth.height, -c.count, c.source))
+    live = sorted((c for c in claims if active(c, at) and c.count > 0), key=_rank)
     cap = capping(caps, at)
     ceiling = cap.warmth if cap else Warmth.HOT
     counts = {
@@ -99,8 +99,8 @@ def target(claims: tuple[Claim, ...], caps: tuple[Cap, ...], at: datetime) -> Ta
         else 0
         for rung in RUNGS
     }
-    first = next((c for c in live if c.count > 0), None)
-    hot = [c for c in live if c.warmth is Warmth.HOT and c.count > 0] if counts[Warmth.HOT] else []
+    first = live[0] if live else None
+    hot = [c for c in live if c.warmth is Warmth.HOT] if counts[Warmth.HOT] else []
     return Target(
         hot=counts[Warmth.HOT],
         asleep=counts[Warmth.ASLEEP],
@@ -109,8 +109,13 @@ def target(claims: tuple[Claim, ...], caps: tuple[Cap, ...], at: datetime) -> Ta
         priority=max((c.priority for c in live), default=0),
         because=first.source if first else "",
         ready_by=first.ready_by if first else None,
-        capped_by=cap.source if cap and live and live[0].warmth.height > ceiling.height else "",
+        capped_by=cap.source if cap and first and first.warmth.height > ceiling.height else "",
     )
+
+
+def _rank(claim: Claim) -> tuple[int, int, str, datetime]:
+    """Highest rung first, then the largest, then by name: the order in which claims came says nothing."""
+    return -claim.warmth.height, -claim.count, claim.source, claim.ready_by
 
 
 def edges(claims: tuple[Claim, ...], caps: tuple[Cap, ...], after: datetime) -> tuple[datetime, ...]:
