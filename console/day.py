@@ -13,10 +13,10 @@ from sunfleet.clock import FleetClock
 
 RATE = 320.0
 ORIGIN = datetime(2026, 11, 2, 20, 0, tzinfo=UTC)  # Monday evening in Frankfurt, Tuesday morning in Tokyo
-JUDGED_FROM = ORIGIN + timedelta(hours=2, minutes=15)
+FIRST_OPENINGS = timedelta(hours=5)  # of fleet time at most, until what is open at the start is hot
 JUDGED_UNTIL = ORIGIN + timedelta(hours=25, minutes=30)
 PREWARM_AT, PREWARM_READY, PREWARM_FOR = timedelta(hours=21.3), timedelta(hours=23.5), timedelta(hours=1)
-TAKE_BACK_AT, TAKE_BACK_BY = timedelta(hours=6), timedelta(hours=9)
+TAKE_BACK_AT, TAKE_BACK_BY = timedelta(hours=6), timedelta(hours=12)
 KILL_WORKERS_AT, KILL_TEMPORAL_AT = timedelta(hours=14.2), timedelta(hours=16.2)
 TAKEN_NODE = "tok-gpu-01"
 USERS = {"tokyo": "Asia/Tokyo", "frankfurt": "Europe/Berlin", "oregon": "America/Los_Angeles"}
@@ -27,6 +27,7 @@ class Facts:
     """What the judge must be told beside the fleet file: only what was really promised to somebody."""
 
     promises: list[dict[str, str]] = field(default_factory=list)
+    start: datetime = ORIGIN  # the day that is judged begins when what was open at the start is hot
 
     def promise(self, site: str, model: str, start: datetime, end: datetime, why: str) -> None:
         self.promises.append(
@@ -41,7 +42,7 @@ class Facts:
                 "fleetOrigin": clock.fleet_origin.isoformat(),
                 "rate": clock.rate,
             },
-            "from": JUDGED_FROM.isoformat(),
+            "from": self.start.isoformat(),
             "until": until.isoformat(),
             "promises": self.promises,
             "excused": [],

@@ -39,6 +39,7 @@ class Demo:
     _fleet: FleetSpec = field(default_factory=lambda: spec.parse(FLEET_FILE.read_text(), str(FLEET_FILE)))
     _facts: day.Facts = field(default_factory=day.Facts)
     _seen: list[Observation] = field(default_factory=list)
+    _all_hot: bool = False
     _problems: list[str] = field(default_factory=list)
 
     async def run(self) -> int:
@@ -84,6 +85,7 @@ class Demo:
             (day.KILL_TEMPORAL_AT, "SIGKILL Temporal", lambda: self._kill(supervisor, "temporal")),
             (day.PREWARM_AT, "pre-warm", lambda: self._prewarm(console)),
         ]
+        await self._first_openings(console)
         running: list[asyncio.Task[str]] = []
         while (now := console.now()) < self.until:
             while events and now >= day.ORIGIN + events[0][0]:
@@ -93,6 +95,17 @@ class Demo:
             await asyncio.sleep(LOOK_EVERY)
         for task in running:
             await task
+
+    async def _first_openings(self, console: Console) -> None:
+        """The clock starts in the middle of somebody's window; the day that is judged begins once that is hot."""
+        while (now := console.now()) < day.ORIGIN + day.FIRST_OPENINGS:
+            await self._look(console, now)
+            if self._all_hot:
+                self._facts.start = now + timedelta(minutes=10)  # routes take effect with a lag
+                self.say(f"      ** the judged day begins: {now:%a %H:%M} UTC")
+                return
+            await asyncio.sleep(LOOK_EVERY)
+        self._problems.append("what was open at the start did not become hot")
 
     async def _act(self, name: str, act: Callable[[], Awaitable[str]]) -> str:
         try:
@@ -111,6 +124,9 @@ class Demo:
         except TimeoutError:
             return
         cells = []
+        known = [v for v in views.values() if isinstance(v, DeploymentStatusView)]
+        self._all_hot = len(known) == len(self._places) and all(v.hot >= v.target.hot for v in known)
+        self._all_hot = self._all_hot and any(v.hot for v in known)
         for name, site in self._fleet.sites.items():
             parts = []
             for place in [p for p in self._places if p.site == name]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from temporalio.client import Client
+from temporalio.client import Client, Interceptor
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
@@ -48,10 +48,12 @@ NODES_EVERY = timedelta(seconds=2)
 Transport = Callable[[], httpx.AsyncBaseTransport] | None
 
 
-async def connect(settings: Settings, *, patience: timedelta = CONNECT_FOR) -> Client:
+async def connect(
+    settings: Settings, *, patience: timedelta = CONNECT_FOR, interceptors: Sequence[Interceptor] = ()
+) -> Client:
     """A Temporal client: the address in the settings, else the SDK's environment configuration.
 
-    Waits for a server that is not up yet. Errors: Unreachable.
+    Waits for a server that is not up yet. Workers inherit the interceptors. Errors: Unreachable.
     """
     config: dict[str, Any] = dict(ClientConfig.load_client_connect_config())
     if settings.temporal.address:
@@ -60,7 +62,9 @@ async def connect(settings: Settings, *, patience: timedelta = CONNECT_FOR) -> C
     deadline = asyncio.get_running_loop().time() + patience.total_seconds()
     while True:
         try:
-            return await Client.connect(**config, data_converter=pydantic_data_converter)
+            return await Client.connect(
+                **config, data_converter=pydantic_data_converter, interceptors=list(interceptors)
+            )
         except (RPCError, RuntimeError) as error:
             if asyncio.get_running_loop().time() >= deadline:
                 raise Unreachable(
@@ -101,7 +105,7 @@ def control_worker(client: Client, settings: Settings, transport: Transport = No
         activities=[method for part in parts for method in methods(part)],
         graceful_shutdown_timeout=GRACE,
         sticky_queue_schedule_to_start_timeout=tuning.sticky,
-        max_cached_workflows=500,
+        max_cached_workflows=settings.cached_workflows,
     )
 
 

@@ -66,6 +66,7 @@ class Settings(_Part):
     hub: HubSettings = HubSettings()
     gateways: tuple[GatewaySettings, ...] = ()
     lead_prior_seconds: float = Field(default=900.0, gt=0)
+    cached_workflows: int = Field(default=500, ge=0)
     sweep_seconds: float = Field(default=600.0, gt=0)
 
     @property

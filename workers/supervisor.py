@@ -176,7 +176,7 @@ class Supervisor:
             for name, child in self._children.items():
                 with suppress(ChildProcessError):
                     os.waitpid(child.pid, os.WNOHANG)  # noqa: ASYNC222  # WNOHANG: it does not block
-                if self._stopping or alive(child.pid, child.start):
+                if alive(child.pid, child.start):
                     continue
                 child.failures += 1
                 pause = min(BACKOFF_FIRST * 2 ** min(child.failures - 1, 6), BACKOFF_MOST)

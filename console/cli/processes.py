@@ -72,7 +72,7 @@ async def up(
     """Run Temporal, a world and the workers, kept alive until you stop it; goes on where it was."""
     if fresh:
         shutil.rmtree(state, ignore_errors=True)
-    state.mkdir(parents=True, exist_ok=True)
+    state.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  # once, before anything else
     supervisor = Supervisor(state, say=lambda text: click.echo(text, err=True))
     if not (state / "world.json").exists():
         start = datetime.fromisoformat(origin).astimezone(UTC) if origin else datetime.now(UTC)
@@ -141,7 +141,7 @@ async def worker(state: Path, role: str, site: str, node: str, config: Path | No
     else:
         disk = settings.node_disk(found.sites.get(site, settings.SiteSettings()), node)
         running.append(asyncio.create_task(roles.run_node(client, site, node, disk, found, stop)))
-    if state.exists():
+    if state.exists():  # noqa: ASYNC240  # once, when all is up
         ready.write_text(str(os.getpid()))
     await asyncio.gather(*running)
     return FINE

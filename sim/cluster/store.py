@@ -413,7 +413,7 @@ def _validate_pod_spec(kind: str, name: str, spec: Json, at: str) -> None:
                 raise invalid(
                     kind,
                     name,
-                    f'{at}.containers[0].resources.limits[{key}]: Invalid value: "{value}": no integer, or not the request',
+                    f'{at}.containers[0].resources.limits[{key}]: Invalid value: "{value}": must equal the request',
                 )
 
 
