@@ -171,7 +171,7 @@ class FleetWorkflow:
         return found[-1]
 
     def _current(self) -> FleetSpec | None:
-        return spec.parse_body(_unpack(self.st.revisions[-1].body)) if self.st.revisions else None
+        return spec.accepted(_unpack(self.st.revisions[-1].body)) if self.st.revisions else None
 
     # Carrying out.
 
@@ -180,7 +180,7 @@ class FleetWorkflow:
         if not self.st.revisions:
             return True
         newest = self.st.revisions[-1]
-        fleet = spec.parse_body(_unpack(newest.body))
+        fleet = spec.accepted(_unpack(newest.body))
         gone = self._gone(fleet)
         owed = [s for s in fleet.sites if newest.revision > self.st.applied or self.st.sites.get(s)]
         owed += [s for s in gone if s not in fleet.sites]
@@ -238,7 +238,7 @@ class FleetWorkflow:
 
     def _former(self, site: str) -> Any:
         for revision in reversed(self.st.revisions[:-1]):
-            if (found := spec.parse_body(_unpack(revision.body)).sites.get(site)) is not None:
+            if (found := spec.accepted(_unpack(revision.body)).sites.get(site)) is not None:
                 return found
         return None
 
@@ -265,7 +265,7 @@ class FleetWorkflow:
     def _former_pools(self) -> dict[str, PoolSpec]:
         found: dict[str, PoolSpec] = {}
         for revision in self.st.revisions[:-1]:
-            found.update(spec.parse_body(_unpack(revision.body)).pools)
+            found.update(spec.accepted(_unpack(revision.body)).pools)
         return found
 
     def _note(self, code: str, message: str, actor: str = "") -> None:
