@@ -153,7 +153,9 @@ def health(state: DeploymentState, wanted: residency.Need, eta: datetime | None,
     if state.frozen is not None:
         return Health.PAUSED, "changes are paused"
     if wanted.capped:
-        return Health.CAPPED, "; ".join(f"{c.warmth} by {c.by or 'someone'}: {c.why}" for c in state.caps)
+        return Health.CAPPED, "; ".join(
+            f"{c.warmth} by {c.by or 'someone'}{': ' if c.why else ''}{c.why}" for c in state.caps
+        )
     if any(p.leaving for p in state.residence.places):
         return Health.CLOSING, f"{sum(1 for p in state.residence.places if p.leaving)} leaving"
     return Health.READY, f"{serving} hot" if serving else "as wanted"

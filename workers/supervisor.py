@@ -28,6 +28,7 @@ from sunfleet.errors import Missing, Unreachable
 READY_FOR = 120.0
 BACKOFF_FIRST, BACKOFF_MOST = 0.2, 10.0
 STOP_GRACE = 15.0
+STEADY = 30.0  # a process that lived this long begins with the shortest pause again
 NAMES = ("temporal", "world", "workers")  # in the order of starting
 Say = Callable[[str], None]
 
@@ -38,6 +39,7 @@ class _Child:
     pid: int = 0
     start: str = ""
     failures: int = 0
+    since: float = 0.0
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -100,7 +102,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start what does not run, in order, each ready before the next. Errors: Unreachable with the log's end."""
-        self._end_leftovers()
+        await self._end_leftovers()
         for name, ready in (
             ("temporal", self._temporal_ready),
             ("world", self._world_ready),
@@ -155,20 +157,22 @@ class Supervisor:
                 env=os.environ | child.env,
             )
         child.pid, child.start = process.pid, started_at(process.pid)
+        child.since = asyncio.get_running_loop().time()
         self._remember()
 
     def _remember(self) -> None:
         rows = {n: [c.pid, c.start] for n, c in self._children.items() if c.pid}
         (self.state / "pids.json").write_text(json.dumps(rows))
 
-    def _end_leftovers(self) -> None:
-        """Processes that an earlier supervisor of this folder left."""
+    async def _end_leftovers(self) -> None:
+        """End processes that an earlier supervisor of this folder left, and wait until their ports are free."""
         file = self.state / "pids.json"
         if not file.exists():
             return
         for pid, start in json.loads(file.read_text()).values():
             if alive(pid, start):
                 send(pid, signal.SIGKILL)
+                await gone(pid, start, 10)
 
     async def _watch(self) -> None:
         """Restart what ends, with a growing pause."""
@@ -178,7 +182,8 @@ class Supervisor:
                     os.waitpid(child.pid, os.WNOHANG)  # noqa: ASYNC222  # WNOHANG: it does not block
                 if alive(child.pid, child.start):
                     continue
-                child.failures += 1
+                lived = asyncio.get_running_loop().time() - child.since
+                child.failures = 1 if lived > STEADY else child.failures + 1
                 pause = min(BACKOFF_FIRST * 2 ** min(child.failures - 1, 6), BACKOFF_MOST)
                 self._say(f"{name} ended; again in {pause:.1f} s")
                 await asyncio.sleep(pause)

@@ -164,7 +164,7 @@ class FleetWorkflow:
         if not found:
             known = ", ".join(str(r.revision) for r in self.st.revisions[:-1]) or "none"
             raise ApplicationError(
-                f"no earlier revision {to or ''} is kept; kept are: {known}",
+                f"no earlier revision{f' {to}' if to else ''} is kept; kept are: {known}",
                 type="NotFound",
                 non_retryable=True,
             )
@@ -279,9 +279,10 @@ def _refusal(code: str, problems: tuple[Problem, ...]) -> ApplicationError:
 
 
 def _pack(body: dict[str, Any]) -> tuple[str, str]:
-    """zlib + base64 of the canonical JSON, and its digest."""
+    """zlib + base64 of the JSON in the author's own order, and the digest of its canonical form."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+    ordered = json.dumps(body, separators=(",", ":"))
+    packed = base64.b64encode(zlib.compress(ordered.encode(), 9)).decode()
     if len(packed) > BODY_LIMIT:
         raise ApplicationError("the fleet file is too large", type="BadInput", non_retryable=True)
     return packed, names.digest(text, 16)
