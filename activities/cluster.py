@@ -387,6 +387,7 @@ class ClusterActivities:
                 model=command.name,
                 now=command.now,
                 recent=command.recent,
+                of=obj,
             ),
             previous,
             _now(),

@@ -1,22 +1,39 @@
-"""The CustomResourceDefinition of ModelDeployment, made from the pydantic type that reads it."""
+"""The CustomResourceDefinition of ModelDeployment, made from the types that read and write it. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from sunfleet import names
-from sunfleet.objects import KIND, ModelDeploymentSpec
+from sunfleet.objects import KIND
+from sunfleet.shapes import Spec, Status
 
 Json = dict[str, Any]
 PLURAL = "modeldeployments"
-_KEPT = ("type", "description", "enum", "default", "minimum", "maximum", "minLength", "maxLength", "pattern")
+_KEPT = (
+    "type",
+    "format",
+    "description",
+    "enum",
+    "default",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "x-kubernetes-validations",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+)
 
 
 def crd() -> Json:
     """`modeldeployments.sunfleet.dev`, version v1alpha1, with status and scale."""
     columns = [
         ("Warmth", "string", ".status.warmth"),
-        ("Hot", "integer", ".status.replicas.hot"),
+        ("Ready", "integer", ".status.replicas.hot"),
         ("Wanted", "integer", ".status.wanted.hot"),
         ("GPUs", "integer", ".status.gpus"),
         ("ETA", "string", ".status.eta.at"),
@@ -32,7 +49,7 @@ def crd() -> Json:
             "status": {},
             "scale": {
                 "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.hotReplicas",
+                "statusReplicasPath": ".status.replicas.hot",
                 "labelSelectorPath": ".status.selector",
             },
         },
@@ -59,26 +76,30 @@ def crd() -> Json:
 
 
 def _schema() -> Json:
-    raw = ModelDeploymentSpec.model_json_schema(by_alias=True)
-    spec = _structural(raw, raw.get("$defs", {}))
-    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    status = _of(Status)
+    del status["required"]  # written in parts: ours are whole, a test's or another controller's may not be
     return {
         "type": "object",
         "description": "One model at one site: what to serve. Sunfleet keeps it as warm as its claims say.",
         "required": ["spec"],
-        "properties": {"spec": spec, "status": status},
+        "properties": {"spec": _of(Spec), "status": status},
     }
+
+
+def _of(kind: type[BaseModel]) -> Json:
+    raw = kind.model_json_schema(by_alias=True)
+    return _structural(raw, raw.get("$defs", {}))
 
 
 def _structural(node: Json, defs: Json) -> Json:
     """JSON schema as Kubernetes takes it: no references, no unions with null, no closed objects."""
     if "$ref" in node:
         inner = _structural(defs[node["$ref"].rsplit("/", 1)[1]], defs)
-        return inner | {k: node[k] for k in ("description", "default") if k in node}
+        return inner | {k: _given(node[k]) for k in ("description", "default") if k in node}
     if "anyOf" in node:
         kinds = [n for n in node["anyOf"] if n.get("type") != "null"]
         return _structural(kinds[0] | {k: node[k] for k in ("description",) if k in node}, defs) | {"nullable": True}
-    found: Json = {k: node[k] for k in _KEPT if k in node and node.get(k) is not None}
+    found: Json = {k: _given(node[k]) for k in _KEPT if node.get(k) is not None}
     if "const" in node:
         found["enum"] = [node["const"]]
         found.setdefault("type", "integer" if isinstance(node["const"], int) else "string")
@@ -89,3 +110,8 @@ def _structural(node: Json, defs: Json) -> Json:
     if "items" in node:
         found["items"] = _structural(node["items"], defs)
     return found
+
+
+def _given(value: Any) -> Any:
+    """A default without the fields that are not set: null is no value of theirs."""
+    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else value

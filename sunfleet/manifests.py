@@ -20,6 +20,7 @@ PRE_STOP_SECONDS = 2  # the proven gate is shut before: the EndpointSlice is alr
 SHUTDOWN_SECONDS = 120  # vLLM's own drain; its default of 0 aborts every running request
 GRACE_SECONDS = PRE_STOP_SECONDS + SHUTDOWN_SECONDS + 10
 START_SECONDS = 3600  # a large model loads for long: never let a probe kill it
+SCRATCH = "20Gi"  # compiled kernels and graphs; without a limit they fill the node's disk
 USER = 2000  # vLLM images' own user
 
 
@@ -114,7 +115,7 @@ def _pod(model: ModelSpec, site: SiteSpec, replica: Replica) -> Json:
         "volumes": [
             {"name": "models", "hostPath": {"path": site.cache_path, "type": "Directory"}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{2 + 2 * model.tensor}Gi"}},
-            {"name": "scratch", "emptyDir": {}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": SCRATCH}},
         ],
     }
 
@@ -190,6 +191,7 @@ def arguments(model: ModelSpec, directory: str) -> tuple[str, ...]:
 def _environment(model: ModelSpec) -> list[Json]:
     plain = {
         "HOME": "/scratch/home",
+        "USER": "vllm",  # an image without this user's entry has no name for it, and torch asks
         "HF_HOME": "/scratch/hf",
         "VLLM_CACHE_ROOT": "/scratch/vllm",
         "TRITON_CACHE_DIR": "/scratch/triton",
@@ -212,8 +214,10 @@ def _environment(model: ModelSpec) -> list[Json]:
 def _resources(model: ModelSpec) -> Json:
     """GPUs are integers, in limits alone: requests follow. The engine starves below 2 cores and one per GPU."""
     cpu = 1 if model.engine.device is Device.CPU else 2 + model.tensor
-    requests = {"cpu": str(cpu)}
-    return {"limits": {model.gpu.resource: str(model.tensor)}, "requests": requests}
+    found: Json = {"requests": {"cpu": str(cpu)}}
+    if model.gpu.resource:  # an engine in CPU mode may do without
+        found["limits"] = {model.gpu.resource: str(model.tensor)}
+    return found
 
 
 def _pinned(node: str) -> Json:
