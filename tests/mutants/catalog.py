@@ -50,9 +50,9 @@ MUTANTS = (
     Mutant(
         "hold-without-generation",
         "sunfleet/ledger.py",
-        "generation=ledger.generation + len(holds) - len(ledger.holds),",
-        "generation=ledger.generation,",
-        f"{S}/test_ledger.py",
+        "holds.append(_hold(ledger.generation + 1 + len(holds) - len(ledger.holds), owner, item, node))",
+        "holds.append(_hold(ledger.generation + 1, owner, item, node))",
+        f"{S}/test_ledger_machine.py",
     ),
     Mutant(
         "workload-of-another-generation",
