@@ -116,6 +116,7 @@ class VllmDemo:
         spec.parse_body(body)
         await console.apply("real", SetFleet(request_id=f"vllm-{tensor}", author="demo", body=body))
         await self._until(console, place, "declared", lambda v: v.served_name == "tiny-llama")
+        await self._spec_read(console, place, rounds=tensor)
         if tensor > 1:
             await console.resume(place, Resume(request_id="vllm-resume", author="demo"))
         asked = Prewarm(request_id=f"vllm-prewarm-{tensor}", author="demo", duration=timedelta(hours=1))
@@ -126,6 +127,8 @@ class VllmDemo:
             self.say(f"  {seen}")
         view = await console.deployment_status(place)
         self.say(f"  routed to {view.base_url}, {view.gpus} GPUs held")
+        if view.gpus != tensor:
+            raise Missing(f"{view.gpus} GPUs are held for tensor parallel {tensor}")
         await console.unload(place, Unload(request_id=f"vllm-unload-{tensor}", author="demo"))
         self.say("  " + await self._until(console, place, "unloaded", lambda v: not v.replicas))
         held = (await console.site_status("lab")).held
@@ -135,6 +138,14 @@ class VllmDemo:
         findings = await console.verify("lab", "llm", f"vllm-{tensor}")
         if findings:
             raise Missing("; ".join(f.message for f in findings))
+
+    async def _spec_read(self, console: Console, place: Place, rounds: int) -> None:
+        """Until the deployment has read this round's spec: the object is written and watched in its own time."""
+        for _ in range(int(PATIENCE * 5)):
+            if sum(1 for r in await console.reasons(place) if r.code == "Spec") >= rounds:
+                return
+            await asyncio.sleep(0.2)
+        raise Missing("the new spec was not read")
 
     async def _prewarm(self, console: Console, place: Place, asked: Prewarm) -> str:
         answer = await console.prewarm(place, asked)

@@ -130,8 +130,12 @@ async def test_draining_an_engine_that_is_gone_is_done(lab: Lab) -> None:
 async def test_draining_waits_for_what_runs(lab: Lab) -> None:
     lab.engine.running = 1
     command = DrainReplica(namespace="llm", engine=ENGINE, ip="127.0.0.1", port=lab.engine.options.port)
-    draining = asyncio.create_task(ActivityEnvironment().run(lab.acts.drain_replica, command))
+
+    async def drain() -> int | None:
+        return (await ActivityEnvironment().run(lab.acts.drain_replica, command)).running
+
+    draining = asyncio.create_task(drain())
     await asyncio.sleep(0.6)
     assert not draining.done()
     lab.engine.running = 0
-    assert (await draining).running == 0
+    assert await draining == 0

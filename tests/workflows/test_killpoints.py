@@ -120,11 +120,11 @@ async def _live(home: Rig, models: list[str]) -> None:
 
     for model in models:
         asked = Prewarm(request_id=f"p-{model}", author="t", duration=timedelta(days=6))
-        await _insist(lambda m=model, a=asked: home.console.prewarm(home.place(m), a))  # type: ignore[misc]
+        await _insist(lambda m=model, a=asked: home.console.prewarm(home.place(m), a))
     for model in models:
         await home.until(lambda v: v.hot == 1 and v.acknowledged >= v.routes_version, model, WAIT)
     for model in models:
-        await _insist(lambda m=model: home.console.unload(home.place(m), Unload(request_id=f"u-{m}", author="t")))  # type: ignore[misc]
+        await _insist(lambda m=model: home.console.unload(home.place(m), Unload(request_id=f"u-{m}", author="t")))
     for model in models:
         await home.until(lambda v: not v.replicas and v.acknowledged >= v.routes_version, model, WAIT)
 

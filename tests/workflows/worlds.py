@@ -102,9 +102,10 @@ class Rig:
             return view if reached(view) else None
 
         try:
-            return await eventually(look, within)
+            found: DeploymentStatusView = await eventually(look, within)
         except AssertionError:
             raise AssertionError(f"not reached; last: {last}") from None
+        return found
 
     async def hot(self, count: int = 1, model: str = "chat") -> DeploymentStatusView:
         """Wait until replicas serve and the gateway knows."""

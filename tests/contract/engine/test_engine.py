@@ -135,7 +135,7 @@ async def test_it_lists_exactly_the_served_name(engine: Running, client: HttpEng
 
 
 async def test_a_completion_makes_the_token_counter_rise(engine: Running, client: HttpEngineClient) -> None:
-    before = await client.metric(engine.at, "vllm:generation_tokens_total") or 0.0
+    before = after = await client.metric(engine.at, "vllm:generation_tokens_total") or 0.0
     await client.complete(engine.at, NAME, "hello", 2)
     for _ in range(50):
         after = await client.metric(engine.at, "vllm:generation_tokens_total") or 0.0
