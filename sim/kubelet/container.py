@@ -122,12 +122,8 @@ class InProcess:
         return Ended(0)
 
     async def wait(self) -> Ended:
-        try:
-            return await asyncio.shield(self._task)
-        except asyncio.CancelledError:
-            if self._task.cancelled():
-                return Ended(137, "killed")
-            raise
+        await asyncio.wait([self._task])
+        return Ended(137, "killed") if self._task.cancelled() else self._task.result()
 
     async def stop(self, grace: float) -> None:
         self._stop.set()
