@@ -136,6 +136,9 @@ class WeightStore(Protocol):
     async def staged(self, source: str) -> Snapshot | None:
         """The snapshot behind a ready marker, or None."""
 
+    def config(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What the model's config.json says."""
+
 
 class Gateway(Protocol):
     """An LLM gateway that takes routes. Errors: Unreachable, AccessDenied."""

@@ -11,8 +11,10 @@ from datetime import timedelta
 
 from temporalio import activity
 
-from activities import WeightStore
+from activities import Snapshot, WeightStore
 from activities.failures import failures_mapped
+from sunfleet.errors import Unfit
+from sunfleet.sizing import tp_problems
 
 BEAT = timedelta(seconds=2)
 STALL = timedelta(minutes=5)  # without a byte moved or verified, the heartbeat stops
@@ -24,6 +26,7 @@ class StageWeights:
 
     source: str
     cache: str
+    tensor: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +47,11 @@ class WeightActivities:
     @activity.defn
     @failures_mapped
     async def stage_weights(self, command: StageWeights) -> Staged:
-        """Fetch and verify a pinned snapshot; success when it is there already. Heartbeats follow progress: a
-        transfer that hangs stops them, and the server tries again."""
+        """Fetch and verify a pinned snapshot; success when it is there already.
+
+        Heartbeats follow progress: a transfer that hangs stops them, and the server tries again. Once its configuration
+        is here, a model that no engine could split like this is Unfit, before GPUs and minutes are spent on it.
+        """
         loop = asyncio.get_running_loop()
         moved = [loop.time(), 0, 0]
 
@@ -64,4 +70,10 @@ class WeightActivities:
             beating.cancel()
             with suppress(asyncio.CancelledError):
                 await beating
+        if problems := self._misfit(command, snapshot):
+            raise Unfit(problems[0], hint="choose another parallel.tensor: no engine would start like this")
         return Staged(directory=snapshot.directory, bytes=snapshot.bytes, fetched=snapshot.fetched)
+
+    def _misfit(self, command: StageWeights, snapshot: Snapshot) -> tuple[str, ...]:
+        """Why the model cannot be split over so many GPUs."""
+        return tp_problems(self._store_at(command.cache).config(snapshot), command.tensor)

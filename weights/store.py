@@ -58,6 +58,16 @@ class NodeStore:
         """The snapshot behind a marker. The marker is believed: it is written after everything was verified."""
         return await asyncio.to_thread(self._ready, source)
 
+    def config(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What the model's config.json says. Errors: Corrupt when it is no JSON object."""
+        try:
+            found = json.loads((self._models.parent / snapshot.directory / "config.json").read_text())
+        except (OSError, ValueError):
+            raise Corrupt("config.json cannot be read") from None
+        if not isinstance(found, dict):
+            raise Corrupt("config.json is no object")
+        return found
+
     async def stage(self, source: str, progress: Progress) -> Snapshot:
         """Fetch and verify once, however many ask; everyone's `progress` hears of it."""
         if (found := await self.staged(source)) is not None:

@@ -128,7 +128,7 @@ class ReplicaWorkflow:
         site, node = self.input.site, self.input.hold.node
         weights = workflow.start_activity_method(
             WeightActivities.stage_weights,
-            StageWeights(source=self.input.model.source.uri, cache=site.cache_path),
+            StageWeights(source=self.input.model.source.uri, cache=site.cache_path, tensor=self.input.model.tensor),
             task_queue=names.node_queue(site.name, node),
             **options.LONG,
         )

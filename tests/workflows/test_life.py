@@ -1,12 +1,17 @@
 """A deployment's life on a real Temporal server and a simulated site: from a claim to a proof and back.
 
-Every test runs twice: as workers run, and with the workflow cache at 0, where each task replays from the beginning.
+After each test every history that it made is replayed. The whole life runs once more with the workflow cache at 0,
+where each task replays from the beginning, and once on a server that wants histories so short that every entity rolls
+over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -34,13 +39,14 @@ from sunfleet.messages import (
     Unpin,
 )
 from sunfleet.residency import Phase
+from tests import realparts
 from tests.workflows.worlds import NAMESPACE, Rig, eventually, fleet, rig
 from workflows import registry
 
 
-@pytest.fixture(params=[500, 0], ids=["cached", "replayed"])
-async def home(request: pytest.FixtureRequest, temporal: WorkflowEnvironment, tmp_path: Path) -> AsyncIterator[Rig]:
-    async with rig(temporal, tmp_path, cached=request.param) as made:
+@pytest.fixture
+async def home(temporal: WorkflowEnvironment, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig(temporal, tmp_path) as made:
         yield made
         await _replay_all(temporal, made)
 
@@ -66,6 +72,72 @@ async def _users_answer(made: Rig, model: str = "chat") -> int:
     async with httpx.AsyncClient(timeout=10) as http:
         body = {"model": model, "prompt": "hello", "max_tokens": 2}
         return (await http.post(f"{made.world.gateway.url}/{made.site}/v1/completions", json=body)).status_code
+
+
+async def _whole_life(home: Rig) -> None:
+    """Staged, hot by a pre-warm, moved off a node that is taken back, paused, resumed, unloaded, gone."""
+    await home.apply(fleet(home.fleet, home.site, otherwise={"staged": 1}))
+    await home.until(lambda v: any(r.phase is Phase.STAGED for r in v.replicas), within=150)
+    await home.console.prewarm(home.place(), Prewarm(request_id="p", author="t", duration=timedelta(days=5)))
+    first = (await home.until(lambda v: v.hot == 1 and v.acknowledged >= v.routes_version, within=150)).replicas
+    node = next(r.node for r in first if r.phase is Phase.SERVING)
+    by = home.console.now() + timedelta(hours=5)
+    await home.console.take_back(home.site, TakeBack(request_id="tb", author="owner", node=node, by=by))
+    await home.until(lambda v: v.hot == 1 and all(r.node != node for r in v.replicas), within=150)
+    await home.console.pause(home.place(), Pause(request_id="pa", author="t"))
+    await home.console.resume(home.place(), Resume(request_id="re", author="t"))
+    await home.console.unload(home.place(), Unload(request_id="u", author="t"))
+    await home.until(lambda v: not v.replicas and v.acknowledged >= v.routes_version, within=150)
+    assert await home.held() == 0
+    assert await home.pods() == []
+    assert await home.console.verify(home.site, NAMESPACE, "life") == ()
+
+
+@pytest.mark.timeout(600)
+async def test_a_whole_life_with_every_task_replayed_from_the_beginning(
+    temporal: WorkflowEnvironment, tmp_path: Path
+) -> None:
+    async with rig(temporal, tmp_path, cached=0) as home:
+        await _whole_life(home)
+
+
+@pytest.mark.timeout(600)
+async def test_a_whole_life_while_every_entity_rolls_over_all_the_time(tmp_path: Path) -> None:
+    """Continue-as-new after some sixty events: phases resume, no message and no hold is lost (cases 172, 173, 193)."""
+    short = ["--dynamic-config-value", "limit.historyCount.suggestContinueAsNew=60"]
+    async with (
+        await WorkflowEnvironment.start_local(
+            dev_server_existing_path=realparts.temporal_path(),
+            data_converter=pydantic_data_converter,
+            dev_server_log_level="error",
+            dev_server_extra_args=short,
+        ) as server,
+        rig(server, tmp_path) as home,
+    ):
+        await _whole_life(home)
+        rolled = server.client.list_workflows("ExecutionStatus='ContinuedAsNew'")
+        kinds = {row.workflow_type async for row in rolled}
+        assert {"DeploymentWorkflow", "SiteWorkflow"} <= kinds
+
+
+async def test_no_credential_is_in_any_history_status_log_or_event(home: Rig) -> None:
+    """The engines' key, looked for everywhere that people and servers read (S8)."""
+    await home.apply(fleet(home.fleet, home.site, hot=1))
+    await home.hot()
+    key = str(home.world._kept["engine_key"])
+    seen = []
+    async for row in home.console.client.list_workflows():
+        history = await home.console.client.get_workflow_handle(row.id, run_id=row.run_id).fetch_history()
+        seen.append(history.to_json())
+    client = home.world.clients[home.site]
+    for path in ("pods", "events", "services"):
+        seen.append(json.dumps(await client.call("GET", f"/api/v1/namespaces/{NAMESPACE}/{path}")))
+    mdeps = f"/apis/sunfleet.dev/v1alpha1/namespaces/{NAMESPACE}/modeldeployments"
+    seen.append(json.dumps(await client.call("GET", mdeps)))
+    seen += [f.read_text() for f in (home.world.state / "logs").rglob("*.jsonl")]
+    assert len(seen) > 8
+    encoded = base64.b64encode(key.encode()).decode()
+    assert not any(key in text or encoded in text for text in seen)
 
 
 async def test_a_window_makes_a_model_hot_and_a_user_gets_an_answer(home: Rig) -> None:
@@ -289,9 +361,6 @@ async def test_an_engine_that_restarts_is_proven_again_before_users_get_it(
         await home.hot()
         record = next((home.world.state / "pods" / home.site).glob("*/process.json"))
         row = json.loads(record.read_text())
-        import os
-        import signal
-
         os.killpg(row["pid"], signal.SIGKILL)
         await home.until(lambda v: v.hot == 0)
         await home.hot()
@@ -333,6 +402,17 @@ async def test_a_missing_revision_and_a_refused_token_are_told_apart(
             await home.apply(fleet(home.fleet, home.site, hot=1))
             view = await home.until(lambda v: v.health is Health.BLOCKED)
             assert view.message.startswith(word)
+
+
+async def test_a_split_that_the_heads_do_not_allow_is_told_before_an_engine_starts(
+    temporal: WorkflowEnvironment, tmp_path: Path
+) -> None:
+    """8 heads over 3 GPUs: known from config.json once it is staged (cases 49, 50)."""
+    async with rig(temporal, tmp_path) as home:
+        await home.apply(fleet(home.fleet, home.site, hot=1, tensor=3))
+        view = await home.until(lambda v: v.health is Health.BLOCKED)
+        assert "must be divisible by tensor parallel size (3)" in view.message
+        assert list((home.world.state / "logs" / "engines").glob("*.jsonl")) == []
 
 
 def test_the_network_never_leaves_this_machine(tmp_path: Path) -> None:
