@@ -2,9 +2,9 @@
 
     make bench-actions                     (python -m bench.actions [--models N] [--minutes M])
 
-Counted is the server's billing counter (`action`, by type) around each part. The peer is the plain design that such
-systems begin with: a workflow per model that looks at its engine every ten seconds (a timer and an activity, two actions
-a look); its figure is that arithmetic, per model and minute, beside ours as measured.
+Counted is the server's billing counter (`action`, by type) around each part. The peer is the plain design that
+such systems begin with: a workflow per model that looks at its engine every ten seconds (a timer and an activity, two
+actions a look); its figure is that arithmetic, per model and minute, beside ours as measured.
 """
 
 from __future__ import annotations
