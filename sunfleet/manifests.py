@@ -203,7 +203,7 @@ def _environment(model: ModelSpec) -> list[Json]:
         "VLLM_ENGINE_READY_TIMEOUT_S": str(START_SECONDS),  # its default of 600 s gives up on large models
     }
     if model.engine.device is Device.CPU:
-        plain |= {"VLLM_CPU_KVCACHE_SPACE": "1"}
+        plain |= cpu_environment(model.tensor)
     found: list[Json] = [{"name": name, "value": value} for name, value in plain.items()]
     if model.engine.key_secret:
         ref = {"name": model.engine.key_secret, "key": model.engine.key_name}
@@ -211,9 +211,21 @@ def _environment(model: ModelSpec) -> list[Json]:
     return found
 
 
+def cpu_environment(tensor: int) -> dict[str, str]:
+    """What vLLM needs in CPU mode: a stated cache, and ranks that are not bound.
+
+    Left alone it binds each rank to a NUMA node of its own and refuses where there are too few; unbound ranks with all
+    threads each would spin on each other's cores.
+    """
+    found = {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    if tensor > 1:
+        found |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    return found
+
+
 def _resources(model: ModelSpec) -> Json:
     """GPUs are integers, in limits alone: requests follow. The engine starves below 2 cores and one per GPU."""
-    cpu = 1 if model.engine.device is Device.CPU else 2 + model.tensor
+    cpu = model.tensor if model.engine.device is Device.CPU else 2 + model.tensor
     found: Json = {"requests": {"cpu": str(cpu)}}
     if model.gpu.resource:  # an engine in CPU mode may do without
         found["limits"] = {model.gpu.resource: str(model.tensor)}

@@ -144,7 +144,7 @@ class SimEngine:
         return JSONResponse(
             {
                 "object": "list",
-                "model": body["model"],
+                "model": self._named(body),
                 "data": [{"object": "embedding", "index": 0, "embedding": vector}],
                 "usage": usage,
             }
@@ -165,7 +165,8 @@ class SimEngine:
         await self._suffer()
         count = 0 if self.fault == "empty_text" else wanted
         self.prompt_tokens += len(prompt.split())
-        named = {"id": f"{prefix}-{self.answered}", "object": kind, "created": int(time.time()), "model": body["model"]}
+        named = {"id": f"{prefix}-{self.answered}", "object": kind, "created": int(time.time())}
+        named["model"] = self._named(body)
         if streamed:
             with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
             events = self._stream(request, named, kind, count, len(prompt.split()), with_usage)
@@ -202,9 +203,14 @@ class SimEngine:
             yield f"data: {json.dumps(chunk | {'choices': [], 'usage': usage})}\n\n"
         yield "data: [DONE]\n\n"
 
+    def _named(self, body: dict[str, Any]) -> str:
+        return str(body.get("model") or self.options.served_names[0])
+
     def _problem(self, body: dict[str, Any]) -> Response | None:
-        if body.get("model") not in self.options.served_names:
-            return _error(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError")
+        name, names = body.get("model"), self.options.served_names
+        if name and name not in names:
+            said = f"The model `{name}` does not exist. Valid aliases: {', '.join(names)}."
+            return _error(404, said, "NotFoundError", param="model")
         if self.asleep:
             return _error(503, "Generation is paused. Please retry after it resumes.", "engine_paused")
         if self.draining:
@@ -376,8 +382,8 @@ async def _body(request: Request) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _error(status: int, message: str, kind: str) -> Response:
-    body = {"error": {"message": message, "type": kind, "param": None, "code": status}}
+def _error(status: int, message: str, kind: str, *, param: str | None = None) -> Response:
+    body = {"error": {"message": message, "type": kind, "param": param, "code": status}}
     return JSONResponse(body, status_code=status)
 
 

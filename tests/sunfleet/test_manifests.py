@@ -163,6 +163,13 @@ def test_a_cpu_engine_may_hold_simulated_devices() -> None:
     assert "limits" not in container(manifests.workload(TINY, SITE, REPLICA))["resources"]
 
 
+def test_ranks_of_a_cpu_engine_are_not_bound_to_numa_nodes() -> None:
+    rendered = manifests.workload(replace(TINY, tensor=2), SITE, REPLICA)
+    assert {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}.items() <= env(rendered).items()
+    assert container(rendered)["resources"]["requests"]["cpu"] == "2"
+    assert "VLLM_CPU_OMP_THREADS_BIND" not in env(manifests.workload(TINY, SITE, REPLICA))
+
+
 def test_the_weights_are_read_only_and_the_hub_is_never_asked() -> None:
     workload = manifests.workload(MODEL, SITE, REPLICA)
     mounts = {m["name"]: m for m in container(workload)["volumeMounts"]}

@@ -21,6 +21,7 @@ from activities import Endpoint
 from activities.clients.engine import HttpEngineClient
 from sim import tinymodel
 from sim.processes import alive, free_port, send, started_at
+from sunfleet import manifests
 from sunfleet.errors import AccessDenied, Unfit, Unreachable
 from tests import realparts
 
@@ -65,12 +66,8 @@ class Make:
             "--max-model-len",
             "512",
         ]
-        env = os.environ | {
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_API_KEY": KEY,
-            "HF_HUB_OFFLINE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-        }
+        given = {"VLLM_API_KEY": KEY, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+        env = os.environ | manifests.cpu_environment(tensor) | given
         with log.open("wb") as out:
             process = subprocess.Popen([*argv, *flags], stdout=out, stderr=out, env=env, start_new_session=True)
         try:
@@ -175,7 +172,17 @@ async def test_another_name_is_not_served(engine: Running, client: HttpEngineCli
         await client.complete(engine.at, "somebody-else", "hello", 1)
     answer = await _raw(engine, "/v1/completions", {"model": "somebody-else", "prompt": "x"})
     assert answer.status_code == 404
-    assert answer.json()["error"]["message"] == "The model `somebody-else` does not exist."
+    assert answer.json()["error"] == {
+        "message": f"The model `somebody-else` does not exist. Valid aliases: {NAME}.",
+        "type": "NotFoundError",
+        "param": "model",
+        "code": 404,
+    }
+
+
+async def test_a_request_without_a_name_is_served_under_the_first_one(engine: Running) -> None:
+    answer = await _raw(engine, "/v1/completions", {"prompt": "x", "max_tokens": 1})
+    assert (answer.status_code, answer.json()["model"]) == (200, NAME)
 
 
 async def test_a_generating_model_makes_no_embeddings(engine: Running, client: HttpEngineClient) -> None:
