@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import click
+import yaml
 
-from console import day, worlds
+from console import worlds
 from console.facade import Console, Place, each
+from sim import day
 from sim.picture import Observation, draw
 from sunfleet import calendars, spec
 from sunfleet.errors import SunfleetError, Unreachable
@@ -23,7 +26,7 @@ from sunfleet.model import FleetSpec
 from workers import settings
 from workers.supervisor import Supervisor
 
-FLEET_FILE = Path(__file__).resolve().parent.parent / "examples" / "follow-the-day.yaml"
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "follow-the-day.yaml"
 LOOK_EVERY = 1.0  # real seconds
 
 
@@ -36,18 +39,31 @@ class Demo:
     rate: float = day.RATE
     until: datetime = day.JUDGED_UNTIL
     say: Callable[[str], None] = click.echo
-    _fleet: FleetSpec = field(default_factory=lambda: spec.parse(FLEET_FILE.read_text(), str(FLEET_FILE)))
+    _body: dict[str, Any] = field(init=False)
+    _fleet: FleetSpec = field(init=False)
     _facts: day.Facts = field(default_factory=day.Facts)
     _seen: list[Observation] = field(default_factory=list)
     _all_hot: bool = False
     _problems: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._body = day.draw(spec.body(EXAMPLE.read_text(), str(EXAMPLE)), self.seed)
+        self._fleet = spec.parse_body(self._body)
+
+    @property
+    def _fleet_file(self) -> Path:
+        return self.state / "fleet.yaml"
 
     async def run(self) -> int:
         """The whole day; 0 when every promise was kept."""
         shutil.rmtree(self.state, ignore_errors=True)
         self.state.mkdir(parents=True)
         supervisor = Supervisor(self.state)
-        self.say(f"seed {self.seed}, {self.rate:.0f} times as fast as life; logs and state in {self.state}")
+        self._fleet_file.write_text(yaml.safe_dump(self._body, sort_keys=False))
+        self.say(f"seed {self.seed} (the same day again: --seed {self.seed}), {self.rate:.0f} times as fast as life")
+        self.say(f"logs and state in {self.state}; the fleet, drawn by the seed, in {self._fleet_file}")
+        for line in day.described(self._fleet):
+            self.say(f"  {line}")
         self._write_world(supervisor)
         try:
             await supervisor.start()
@@ -63,18 +79,17 @@ class Demo:
         clock = world.clock
         if clock is not None:
             clock = clock.model_copy(update={"real_origin": clock.real_origin + timedelta(seconds=START_UP)})
-        world = world.model_copy(update={"clock": clock, "load": day.users(), "seed": self.seed})
+        world = world.model_copy(update={"clock": clock, "load": day.users(self._fleet), "seed": self.seed})
         (self.state / "world.json").write_text(world.model_dump_json(indent=1))
 
     async def _begin(self) -> Console:
         """Apply the fleet file."""
         found = settings.read(self.state / "config.json")
         console = await Console.connect(found.temporal.address, found.temporal.namespace, found.fleet_clock)
-        body = spec.body(FLEET_FILE.read_text(), str(FLEET_FILE))
         accepted = await console.apply(
-            "day", SetFleet(request_id="demo-apply", author="demo", why="the demo's day", body=body)
+            "day", SetFleet(request_id="demo-apply", author="demo", why="the demo's day", body=self._body)
         )
-        self.say(f"applied {FLEET_FILE.name}, revision {accepted.revision}")
+        self.say(f"applied {self._fleet_file.name}, revision {accepted.revision}")
         return console
 
     async def _live(self, console: Console, supervisor: Supervisor) -> None:
@@ -158,14 +173,14 @@ class Demo:
     async def _prewarm(self, console: Console) -> str:
         """Outside the windows; only what was promised is judged."""
         due = day.ORIGIN + day.PREWARM_READY
-        place = Place(site="frankfurt", namespace="llm", model="chat-70b")
+        place = Place(site=day.PREWARMED, namespace="llm", model="chat-70b")
         request = Prewarm(
             request_id="demo-prewarm", author="gateway", why="evening launch", ready_by=due, duration=day.PREWARM_FOR
         )
         answer = await console.prewarm(place, request)
         if answer.eta is None or answer.eta <= due:
-            self._facts.promise("frankfurt", "chat-70b", due, due + day.PREWARM_FOR, "pre-warm")
-        return f"frankfurt/chat-70b by {due:%H:%M} UTC for 1 h: {answer.state}"
+            self._facts.promise(day.PREWARMED, "chat-70b", due, due + day.PREWARM_FOR, "pre-warm")
+        return f"{day.PREWARMED}/chat-70b by {due:%H:%M} UTC for 1 h: {answer.state}"
 
     async def _kill(self, supervisor: Supervisor, name: str) -> str:
         supervisor.kill(name)
@@ -223,7 +238,7 @@ async def _run_judge(state: Path, plan: Path, say: Callable[[str], None]) -> int
         "-m",
         "sim.judge",
         "--fleet",
-        str(FLEET_FILE),
+        str(state / "fleet.yaml"),
         "--plan",
         str(plan),
         "--gateway-log",

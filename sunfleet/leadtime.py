@@ -34,8 +34,16 @@ def prior(size: int | None, origin_rate: int | None, start: timedelta) -> Prior:
     return Prior(stage=timedelta(seconds=seconds), start=start)
 
 
+def margin(count: int) -> float:
+    """What to allow on top of the longest of `count` openings: twice it after one, a quarter more after many.
+
+    The largest of n equal draws is exceeded by the next with chance 1 / (n + 1), so few openings say little.
+    """
+    return MARGIN + (2 - MARGIN) / count if count else MARGIN
+
+
 def lead(expected: Prior, seen: tuple[Opening, ...], cold: bool) -> timedelta:
     """The real time to allow: the largest of the recent openings (a robust upper bound of few), or the prior."""
     alike = [o.took for o in seen[-KEEP:] if o.cold == cold]
     longest = max(alike, default=expected.start + (expected.stage if cold else timedelta(0)))
-    return longest * MARGIN
+    return longest * margin(len(alike))

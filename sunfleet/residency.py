@@ -66,6 +66,7 @@ class Place:
     started: bool = False  # a replica workflow runs on the hold
     leaving: bool = False
     left_at: datetime | None = None  # when it began to leave
+    ahead: datetime | None = None  # how far ahead its planner looked when it was added: a wish until then keeps it
     goal_sent: int = 0  # version of the last goal told
     retire_by: datetime | None = None
     minimum: bool = False
@@ -116,6 +117,7 @@ class Add:
     minimum: bool
     prefer: tuple[str, ...]
     why: str
+    ahead: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +136,8 @@ Step = Add | Drop
 class Need:
     """Counts that must be in place or on their way, with the reason of the largest.
 
-    `keep_hot` and `keep_staged` are what must not be let go: never less, and looked at further ahead, so that an
-    opening under way is not abandoned because its own progress made the lead shorter.
+    `keep_hot` and `keep_staged` are what must not be let go: never less, and looked at as far ahead as when the
+    places were added, so that an opening is not abandoned because what it taught made the lead shorter.
     """
 
     hot: int
@@ -146,23 +148,28 @@ class Need:
     because: str
     ready_by: datetime | None
     capped: bool
+    lead: timedelta = timedelta(0)  # how far ahead was looked
 
 
 NOTHING = Need(hot=0, staged=0, keep_hot=0, keep_staged=0, minimum=0, because="removed", ready_by=None, capped=True)
 
 
 def horizon(
-    claims: tuple[Claim, ...], caps: tuple[Cap, ...], now: datetime, lead: timedelta, keep: timedelta | None = None
+    claims: tuple[Claim, ...],
+    caps: tuple[Cap, ...],
+    now: datetime,
+    lead: timedelta,
+    having: tuple[Place, ...] = (),
 ) -> Need:
     """The most that is wanted at any instant of [now, now + lead], never above a cap that binds now.
 
-    `keep` (default: the lead) is how far ahead a wish keeps what is there already.
+    What is there (`having`) is kept by a wish as far ahead as was looked when it was added.
 
     A window that opens within the lead counts already (the opening must begin), and a gap shorter than the
     lead between two windows closes nothing.
     """
-    further = max(lead, keep or lead)
-    at = (now, *(e for e in edges(claims, caps, now) if e <= now + further))
+    further = max([now + lead, *(p.ahead for p in having if p.ahead is not None)])
+    at = (now, *(e for e in edges(claims, caps, now) if e <= further))
     kept = tuple(target(claims, caps, instant) for instant in at)
     targets = kept[: sum(1 for instant in at if instant <= now + lead)]
     present = targets[0]
@@ -182,6 +189,7 @@ def horizon(
         because=ahead.because,
         ready_by=ahead.ready_by,
         capped=bool(present.capped_by),
+        lead=lead,
     )
 
 
@@ -217,12 +225,13 @@ def plan(
     nodes = _nodes_with_weights(residence)
     if may_add:
         steps += [
-            Add(rung=Warmth.HOT, minimum=index < need.minimum, prefer=nodes, why=need.because)
+            Add(rung=Warmth.HOT, minimum=index < need.minimum, prefer=nodes, why=need.because, ahead=now + need.lead)
             for index in range(kept, need.hot)
         ]
     held = max(kept, need.hot)
     wanted = (max(0, need.staged - held), max(0, need.keep_staged - held))
-    steps += _staged(staying, *wanted, nodes, may_add, need.because)
+    more = Add(rung=Warmth.STAGED, minimum=False, prefer=nodes, why=need.because, ahead=now + need.lead)
+    steps += _staged(staying, *wanted, more if may_add else None)
     return tuple(steps)
 
 
@@ -250,17 +259,13 @@ def _surplus_hot(hot: tuple[Place, ...], need: Need, now: datetime, min_residenc
     return tuple([p for p in order if may_go(p)][: max(0, surplus)])
 
 
-def _staged(
-    staying: tuple[Place, ...], wanted: int, keep: int, nodes: tuple[str, ...], may_add: bool, why: str
-) -> list[Step]:
-    """Rule 3: places for weights alone."""
+def _staged(staying: tuple[Place, ...], wanted: int, keep: int, more: Add | None) -> list[Step]:
+    """Rule 3: places for weights alone. `more` is one of them; None while nothing may be added."""
     have = [p for p in staying if p.rung is Warmth.STAGED]
     if len(have) > keep:
         order = sorted(have, key=lambda p: (_USE[p.phase], p.key))
         return [Drop(key=p.key, why="not wanted on this rung") for p in order[: len(have) - keep]]
-    if not may_add:
-        return []
-    return [Add(rung=Warmth.STAGED, minimum=False, prefer=nodes, why=why) for _ in range(wanted - len(have))]
+    return [more] * (wanted - len(have)) if more is not None else []
 
 
 def _nodes_with_weights(residence: Residence) -> tuple[str, ...]:
@@ -276,17 +281,18 @@ def next_look(
     now: datetime,
     *,
     lead: timedelta,
-    keep: timedelta | None = None,
     min_residency: timedelta,
     retire_budget: timedelta,
 ) -> datetime | None:
     """The next instant at which `plan` may answer differently by time alone; None when only news can."""
     instants: set[datetime] = set()
     for edge in edges(claims, caps, now):
-        instants |= {edge, edge - lead, edge - (keep or lead)}
+        instants |= {edge, edge - lead}
     if residence.not_before is not None:
         instants.add(residence.not_before)
     for place in residence.places:
+        if place.ahead is not None:
+            instants.add(place.ahead)
         if place.retire_by is not None and not place.leaving:
             instants.add(place.retire_by - retire_budget)
         if place.serving and place.since is not None and not place.leaving:
@@ -306,6 +312,7 @@ def applied(residence: Residence, steps: tuple[Step, ...], now: datetime) -> Res
                 minimum=step.minimum,
                 prefer=step.prefer,
                 why=step.why,
+                ahead=step.ahead,
             )
             residence = replace(residence, next_key=residence.next_key + 1, places=(*residence.places, place))
         else:

@@ -25,7 +25,6 @@ from sunfleet.residency import Phase, Place
 from sunfleet.routes import Route, RouteSet
 from sunfleet.warmth import Cap, Claim, Target, Warmth, edges, target
 
-KEEP_MARGIN = 1.25
 HELD = (Phase.STAGED, Phase.STARTING, Phase.LOADING, Phase.PROVING, Phase.SERVING)
 WARNINGS = (
     "Failed",
@@ -57,17 +56,8 @@ def next_opening(claims: tuple[Claim, ...], now: datetime) -> datetime | None:
 def lead(given: DeploymentInput, state: DeploymentState) -> timedelta:
     """How long an opening takes from here, in fleet time: learned where there is something to learn from."""
     warm = any(p.phase in HELD for p in state.residence.places)
-    return _lead(given, state, cold=not warm)
-
-
-def keep(given: DeploymentInput, state: DeploymentState) -> timedelta:
-    """How far ahead a wish keeps what is there: the longer of the two leads, and some more."""
-    return max(_lead(given, state, cold=True), _lead(given, state, cold=False)) * KEEP_MARGIN
-
-
-def _lead(given: DeploymentInput, state: DeploymentState, *, cold: bool) -> timedelta:
     expected = leadtime.prior(None, state.site.origin_rate if state.site else None, given.lead_prior)
-    return given.clock.fleet_duration(leadtime.lead(expected, state.residence.openings, cold=cold))
+    return given.clock.fleet_duration(leadtime.lead(expected, state.residence.openings, cold=not warm))
 
 
 def merged(claims: tuple[Claim, ...], new: Claim) -> tuple[Claim, ...]:
@@ -131,7 +121,7 @@ def need(given: DeploymentInput, state: DeploymentState, now: datetime, ahead: t
         return residency.NOTHING
     if state.frozen is not None:
         return residency.frozen(state.frozen)
-    return residency.horizon(claims_of(state), tuple(state.caps), now, ahead, keep(given, state))
+    return residency.horizon(claims_of(state), tuple(state.caps), now, ahead, state.residence.places)
 
 
 def health(state: DeploymentState, wanted: residency.Need, eta: datetime | None, now: datetime) -> tuple[Health, str]:

@@ -644,7 +644,6 @@ class DeploymentWorkflow:
                 tuple(self.st.caps),
                 now,
                 lead=self._lead(),
-                keep=standing.keep(self.input, self.st),
                 min_residency=self._min_residency(),
                 retire_budget=self._retire_budget(),
             ),

@@ -102,7 +102,8 @@ class TakebackWorkflow:
     def _report(self, closed: bool, forced: int) -> NodeClear:
         now, by = self.time.now(), self.deadline_now.by
         cancelled = self.deadline_now.cancelled
-        words = "cancelled" if cancelled else f"clear {abs(by - now)} {'before' if now <= by else 'AFTER'} the deadline"
+        apart = timedelta(seconds=round(abs(by - now).total_seconds()))
+        words = "cancelled" if cancelled else f"clear {apart} {'before' if now <= by else 'AFTER'} the deadline"
         return NodeClear(
             node=self.input.node,
             node_uid=self.input.node_uid,

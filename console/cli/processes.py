@@ -18,8 +18,9 @@ from typing import Any
 import click
 import httpx
 
-from console import day, worlds
+from console import worlds
 from console.cli.session import DEFAULT_STATE, FINE
+from sim import day
 from sim.network import MappedTransport, NetworkTable
 from sunfleet.errors import BadInput, Problem
 from workers import roles, settings
@@ -182,7 +183,7 @@ def version() -> None:
 
 
 @click.command()
-@click.option("--seed", type=int, default=None, help="Of the users' arrivals; default: drawn, and printed.")
+@click.option("--seed", type=int, default=None, help="Draws hours, counts and arrivals; default: a new one.")
 @click.option("--rate", type=float, default=day.RATE, show_default=True, help="How fast fleet time passes.")
 @click.option("--vllm", type=click.Path(path_type=Path), default=None, help="A Python with vLLM: the other demo.")
 @click.option(

@@ -60,7 +60,7 @@ def _see(plan: Plan, promise: Promise, answers: list[Answer]) -> Seen:
     opens, closes = max(promise.opens, plan.start), min(promise.closes, plan.end)
     grace = timedelta(seconds=plan.ready_seconds) * plan.rate
     inside = [(plan.fleet(_arrived(a)), a) for a in answers if (a.region, a.model) == (promise.site, promise.model)]
-    inside = [(at, a) for at, a in inside if opens <= at < closes]
+    inside = sorted(((at, a) for at, a in inside if opens <= at < closes), key=lambda one: one[0])
     right = [(at, a) for at, a in inside if a.right]
     late = [(at, a) for at, a in inside if not a.right and at >= opens + grace]
     times = sorted(a.ms for _, a in right)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sunfleet.leadtime import KEEP, MARGIN, Opening, Prior, lead, prior
+from sunfleet.leadtime import KEEP, MARGIN, Opening, Prior, lead, margin, prior
 
 MINUTE = timedelta(minutes=1)
 EXPECTED = Prior(stage=10 * MINUTE, start=5 * MINUTE)
@@ -32,17 +32,24 @@ def test_the_prior_holds_until_something_was_measured() -> None:
 
 
 def test_the_longest_of_what_happened_counts_with_a_margin() -> None:
-    assert lead(EXPECTED, openings(2, 7, 3), cold=False) == 7 * MINUTE * MARGIN
+    assert lead(EXPECTED, openings(2, 7, 3), cold=False) == 7 * MINUTE * margin(3)
 
 
 def test_cold_and_warm_openings_are_measured_apart() -> None:
     seen = openings(40, cold=True) + openings(2)
-    assert lead(EXPECTED, seen, cold=False) == 2 * MINUTE * MARGIN
-    assert lead(EXPECTED, seen, cold=True) == 40 * MINUTE * MARGIN
+    assert lead(EXPECTED, seen, cold=False) == 2 * MINUTE * margin(1)
+    assert lead(EXPECTED, seen, cold=True) == 40 * MINUTE * margin(1)
 
 
 def test_an_opening_of_long_ago_is_forgotten() -> None:
-    assert lead(EXPECTED, openings(90, *([2] * KEEP)), cold=False) == 2 * MINUTE * MARGIN
+    assert lead(EXPECTED, openings(90, *([2] * KEEP)), cold=False) == 2 * MINUTE * margin(KEEP)
+
+
+def test_one_opening_is_trusted_less_than_many() -> None:
+    assert lead(EXPECTED, openings(4), cold=False) == 8 * MINUTE
+    found = [margin(count) for count in range(1, KEEP + 1)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] > MARGIN
 
 
 @given(st.lists(st.integers(0, 600), max_size=KEEP), st.booleans())

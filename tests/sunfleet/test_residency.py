@@ -81,12 +81,22 @@ def test_a_gap_shorter_than_the_lead_closes_nothing() -> None:
 
 
 def test_an_opening_is_not_abandoned_when_its_own_progress_shortens_the_lead() -> None:
-    """With the weights there the lead is shorter: what was begun under the long one goes on."""
-    claims, short, long = (claim(1, 1, 3),), timedelta(minutes=30), timedelta(minutes=90)
+    """With the weights there, or one opening measured, the lead is shorter: what was begun goes on."""
+    claims, short, long = (claim(1, 1, 3),), timedelta(minutes=5), timedelta(minutes=90)
     begun = residency.applied(Residence(), plan(Residence(), residency.horizon(claims, (), NOW, long)), NOW)
     assert len(begun.places) == 1
-    assert plan(begun, residency.horizon(claims, (), NOW, short, long)) == ()
-    assert [type(s) for s in plan(begun, residency.horizon(claims, (), NOW, short))] == [Drop]
+    for minutes in (0, 10, 50, 70, 170):
+        now = NOW + timedelta(minutes=minutes)
+        assert plan(begun, residency.horizon(claims, (), now, short, begun.places), now) == ()
+    assert [type(s) for s in plan(begun, residency.horizon((), (), NOW, short, begun.places))] == [Drop]
+
+
+def test_what_was_looked_at_once_does_not_keep_a_place_for_ever() -> None:
+    """Two windows an hour apart, opened under a long lead: the gap is kept only by a lead as it is then."""
+    claims, short, long = (claim(1, 1, 3), claim(1, 4, 6)), timedelta(minutes=5), timedelta(minutes=90)
+    begun = residency.applied(Residence(), plan(Residence(), residency.horizon(claims, (), NOW, long)), NOW)
+    gap = NOW + 3 * HOUR
+    assert [type(s) for s in plan(begun, residency.horizon(claims, (), gap, short, begun.places), gap)] == [Drop]
 
 
 def test_a_cap_beats_a_claim_that_is_ahead_of_it() -> None:
@@ -148,7 +158,7 @@ def test_a_closing_window_keeps_the_weights_where_they_are() -> None:
     steps = plan(having, need(0, staged=1))
     assert steps == (
         Drop(key="a", why="the window closed"),
-        Add(rung=Warmth.STAGED, minimum=False, prefer=("n7",), why="test"),
+        Add(rung=Warmth.STAGED, minimum=False, prefer=("n7",), why="test", ahead=NOW),
     )
 
 

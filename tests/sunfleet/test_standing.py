@@ -168,7 +168,7 @@ def test_the_lead_is_learned_and_is_real_time() -> None:
     learned = state(place("a", Phase.SERVING))
     assert standing.lead(fast, learned) == timedelta(seconds=20) * 300 * 1.25
     learned.residence = replace(learned.residence, openings=(Opening(took=timedelta(seconds=10), cold=False),))
-    assert standing.lead(fast, learned) == timedelta(seconds=10) * 300 * 1.25
+    assert standing.lead(fast, learned) == timedelta(seconds=10) * 300 * 2
 
 
 def test_the_next_edge_is_the_next_real_change() -> None:
