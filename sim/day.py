@@ -17,7 +17,7 @@ from sunfleet.model import FleetSpec
 RATE = 320.0
 ORIGIN = datetime(2026, 11, 2, 20, 0, tzinfo=UTC)  # Monday evening in Frankfurt, Tuesday morning in Tokyo
 FIRST_OPENINGS = timedelta(hours=5)  # of fleet time at most, until what is open at the start is hot
-JUDGED_UNTIL = ORIGIN + timedelta(hours=25, minutes=30)
+JUDGED_UNTIL = ORIGIN + timedelta(hours=25)
 PREWARM_AT, PREWARM_READY, PREWARM_FOR = timedelta(hours=21.3), timedelta(hours=23.5), timedelta(hours=1)
 TAKE_BACK_AT, TAKE_BACK_BY = timedelta(hours=6), timedelta(hours=12)
 KILL_WORKERS_AT, KILL_TEMPORAL_AT = timedelta(hours=14.2), timedelta(hours=16.2)
