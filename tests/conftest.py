@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +17,10 @@ from temporalio.testing import WorkflowEnvironment
 
 from sim.controlplane import ControlPlane
 from tests import realparts
+from tests.traffic import RECORD, Traffic
 
+TRAFFIC = pytest.StashKey[Traffic]()
+REAL = {"Temporal": "real_temporal", "Kubernetes": "real_kubernetes", "vLLM": "real_engine"}
 settings.register_profile("sunfleet", deadline=None)  # a busy machine is no fault
 settings.load_profile("sunfleet")
 
@@ -42,21 +47,35 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         thread.submit(asyncio.run, plane.stop()).result()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def recorded_traffic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Every distinct (verb, kind, options) that our client sends in this run."""
-    file = tmp_path_factory.mktemp("traffic") / "kubernetes.jsonl"
-    os.environ["SUNFLEET_RECORD_KUBERNETES"] = str(file)
-    yield file
-    del os.environ["SUNFLEET_RECORD_KUBERNETES"]
+@pytest.fixture(scope="session")
+def traffic(request: pytest.FixtureRequest) -> Traffic:
+    """Where the session's Kubernetes traffic is noted."""
+    return request.config.stash[TRAFFIC]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Note every distinct (verb, kind, options) that our client sends in this run."""
+    found = Traffic(Path(tempfile.mkdtemp(prefix="sunfleet-traffic-")))
+    session.config.stash[TRAFFIC] = found
+    os.environ[RECORD] = str(found.everywhere)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Traffic that no contract holds fails the run."""
+    _, well = session.config.stash[TRAFFIC].summary()
+    if exitstatus == pytest.ExitCode.OK and not well:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if found := config.stash.get(TRAFFIC, None):
+        shutil.rmtree(found.folder, ignore_errors=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """How many tests ran on each real part."""
     passed = terminalreporter.stats.get("passed", [])
-    kubernetes = sum(1 for r in passed if "real_kubernetes" in r.keywords)
-    engine = sum(1 for r in passed if "real_engine" in r.keywords)
-    temporal_tests = sum(1 for r in passed if "/workflows/" in r.nodeid or "temporal" in r.nodeid)
-    terminalreporter.write_line(
-        f"on real parts: Temporal {temporal_tests}, Kubernetes {kubernetes}, vLLM {engine} tests passed"
-    )
+    counts = {name: sum(1 for r in passed if mark in r.keywords) for name, mark in REAL.items()}
+    found = ", ".join(f"{name} {count}" for name, count in counts.items())
+    terminalreporter.write_line(f"on real parts: {found} tests passed")
+    terminalreporter.write_line(terminalreporter.config.stash[TRAFFIC].summary()[0])

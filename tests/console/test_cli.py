@@ -19,6 +19,8 @@ from sunfleet.messages import Answer, Health
 from sunfleet.warmth import Warmth
 from tests.console.standins import AT, FILE, REFUSALS
 
+pytestmark = pytest.mark.real_temporal
+
 ROOT = Path(__file__).parents[2]
 
 

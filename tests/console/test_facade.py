@@ -15,6 +15,8 @@ from sunfleet.errors import BadInput, Conflict, NotFound, Refused, SunfleetError
 from sunfleet.messages import Answer, Health, Pin, Prewarm, Rollback, SetFleet, TakeBack
 from tests.console.standins import BODY, HANG
 
+pytestmark = pytest.mark.real_temporal
+
 CHAT = Place(site="tokyo", namespace="llm", model="chat-8b")
 NOBODY = Place(site="tokyo", namespace="llm", model="nobody")
 

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.real_temporal
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("quickstart.md", "operating.md")
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)

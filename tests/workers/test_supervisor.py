@@ -17,6 +17,8 @@ from sim.world import WorldSpec
 from sunfleet.errors import Unreachable
 from workers.supervisor import NAMES, Supervisor
 
+pytestmark = pytest.mark.real_temporal
+
 SOON = 60.0
 
 

@@ -24,6 +24,8 @@ from sunfleet.messages import Prewarm, Unload
 from tests.realparts import ROOT
 from tests.workflows.worlds import NAMESPACE, Rig, eventually, fleet, rig, working
 
+pytestmark = pytest.mark.real_temporal
+
 CLEAN = "m000"
 WAIT = 300.0
 

@@ -43,6 +43,8 @@ from tests import realparts
 from tests.workflows.worlds import NAMESPACE, Rig, eventually, fleet, rig
 from workflows import registry
 
+pytestmark = pytest.mark.real_temporal
+
 
 @pytest.fixture
 async def home(temporal: WorkflowEnvironment, tmp_path: Path) -> AsyncIterator[Rig]:

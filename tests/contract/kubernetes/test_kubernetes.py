@@ -39,6 +39,7 @@ from sunfleet import manifests, names, objects
 from sunfleet.crd import crd
 from sunfleet.errors import AccessDenied, Conflict, Missing, Throttled, Unfit, Unreachable
 from sunfleet.model import Engine, ModelSpec, SiteSpec, Source
+from tests.traffic import RECORD, Traffic
 
 PATIENCE = 30.0
 MODEL = ModelSpec(
@@ -70,7 +71,9 @@ class Server:
 
 
 @pytest.fixture(params=["simulation", pytest.param("real", marks=pytest.mark.real_kubernetes)])
-async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
+async def server(
+    request: pytest.FixtureRequest, tmp_path: Path, traffic: Traffic, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Server]:
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     sim: SimCluster | None = None
     plane: ControlPlane | None = None
@@ -79,6 +82,7 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         await sim.start()
         kubeconfig = sim.write_kubeconfig(tmp_path / "kubeconfig")
     else:
+        monkeypatch.setenv(RECORD, str(traffic.contract))
         plane = request.getfixturevalue("control_plane")
         kubeconfig = plane.kubeconfig
     cluster = await KubernetesCluster.from_kubeconfig(str(kubeconfig))
