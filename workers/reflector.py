@@ -32,6 +32,7 @@ class Reflector:
         self._objects: dict[str, Object] = {}
         self._doubts = 0
         self.synced = False
+        self.pause = BACKOFF  # before the next try; grows until a watch says something
 
     @property
     def objects(self) -> Mapping[str, Object]:
@@ -39,22 +40,20 @@ class Reflector:
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Follow for ever; `changed` is called after every change, and once when first synced."""
-        pause = BACKOFF
         while True:
             try:
                 version = await self._relist(changed)
                 if version is None:
                     await asyncio.sleep(DOUBT.total_seconds())
                     continue
-                pause = BACKOFF
                 while True:
                     version = await self._follow(version, changed)
             except Expired:
                 log.info("watch expired", extra={"kind": self._kind.kind})
             except SunfleetError as error:
                 log.warning("watch failed", extra={"kind": self._kind.kind, "cause": error.message})
-                await asyncio.sleep(pause.total_seconds())
-                pause = min(pause * 2, BACKOFF_MOST)
+            await asyncio.sleep(self.pause.total_seconds())
+            self.pause = min(self.pause * 2, BACKOFF_MOST)
 
     async def _relist(self, changed: Callable[[], None]) -> str | None:
         """Read everything; None while an empty answer is in doubt."""
@@ -73,6 +72,7 @@ class Reflector:
         watching = self._cluster.watch(self._kind, self._namespace, version, self._selector)
         async with aclosing(watching) as events:  # type: ignore[type-var]  # the port promises an iterator, ours are generators
             async for event in events:
+                self.pause = BACKOFF
                 version = str(event.object["metadata"]["resourceVersion"])
                 if event.type == "BOOKMARK":
                     continue

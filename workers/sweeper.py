@@ -2,7 +2,8 @@
 
 A workload belongs to the replica workflow that its annotation names. When that workflow is closed or was
 never there, the workload is deleted by uid, and once its pods are gone the hold is given back. Objects that
-are not ours are never touched; an error or an empty answer ends nothing.
+are not ours are never touched; an error ends nothing, and neither does one empty answer: a hold is given back only
+when two sweeps running found nothing on it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Sweeper:
     def __init__(self, site: str, namespace: str, cluster: Cluster, entities: Entities, owners: Owners) -> None:
         self._site, self._namespace = site, namespace
         self._cluster, self._entities, self._owners = cluster, entities, owners
+        self._suspects: set[str] = set()  # holds that the last sweep found unowned
 
     async def run(self, every: timedelta) -> None:
         """Sweep for ever; a failed sweep is logged, and the next one tries again."""
@@ -69,13 +71,12 @@ class Sweeper:
         standing |= {
             p["metadata"]["labels"][names.HOLD] for p in (await self._cluster.list(POD, self._namespace, ours)).items
         }
-        released = []
-        for hold in holds:
-            if hold.id in standing or await self._owners.runs(self._replica(hold)):
-                continue
-            await self._entities.signal(names.site_id(self._site), "released", Released(hold=hold.id))
-            released.append(hold.id)
-        return Swept(ended=tuple(ended), released=tuple(released))
+        unowned = [h.id for h in holds if h.id not in standing and not await self._owners.runs(self._replica(h))]
+        released = tuple(h for h in unowned if h in self._suspects)
+        for hold in released:
+            await self._entities.signal(names.site_id(self._site), "released", Released(hold=hold))
+        self._suspects = set(unowned) - set(released)
+        return Swept(ended=tuple(ended), released=released)
 
     async def _end_orphan(self, workload: Object) -> bool:
         meta = workload["metadata"]

@@ -33,7 +33,7 @@ class Sickness:
     status: int = 0  # every request is answered so
     retry_after: int = 0
     times: int = -1  # how often; -1 is for ever
-    empty: str = ""  # lists of this resource are empty
+    empty: str = ""  # lists of these resources, comma-separated, are empty
     expire_watches: bool = False  # each watch begins with a 410
     black_hole: bool = False  # watches say nothing at all
     forbidden: set[tuple[str, str]] = field(default_factory=set)  # (verb, resource)
@@ -49,6 +49,8 @@ class SimCluster:
         self.store = Store(snapshot)
         self.sickness = Sickness()
         self.seen: set[tuple[str, str, tuple[str, ...]]] = set()
+        self.refused = self.emptied = 0  # requests that the sickness answered, lists that it emptied
+        self._watches = 0  # rises when those that run are cut
         self._server: uvicorn.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -74,6 +76,11 @@ class SimCluster:
         for task in self._tasks[1:]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def drop_watches(self) -> None:
+        """End every watch that runs, as a load balancer or a restart does."""
+        self._watches += 1
+        self.store.wake()
 
     def write_kubeconfig(self, path: Path) -> Path:
         """A kubeconfig for this server."""
@@ -110,6 +117,7 @@ class SimCluster:
         sick = self.sickness
         if sick.status and sick.times != 0:
             sick.times -= 1 if sick.times > 0 else 0
+            self.refused += 1
             raise Refused(sick.status, "ServiceUnavailable", "simulated: the server is sick")
 
     def _check_token(self, request: Request) -> None:
@@ -181,8 +189,9 @@ class SimCluster:
     def _list(self, resource: Resource, namespace: str, query: Mapping[str, str]) -> Response:
         self._note("list", resource, tuple(k for k in ("labelSelector", "fieldSelector") if query.get(k)))
         items = [o for o in self.store.of(resource.plural, namespace) if _matches(o, query)]
-        if self.sickness.empty == resource.plural:
+        if resource.plural in self.sickness.empty.split(","):
             items = []
+            self.emptied += 1
         limit, start = int(query.get("limit", "0")), int(query.get("continue") or "0")
         page = items[start : start + limit] if limit else items
         meta: Json = {"resourceVersion": str(self.store.version)}
@@ -205,7 +214,8 @@ class SimCluster:
         loop = asyncio.get_running_loop()
         end = loop.time() + float(query.get("timeoutSeconds", "300"))
         matched: dict[str, bool] = {}
-        while loop.time() < end:
+        watches = self._watches
+        while loop.time() < end and watches == self._watches:
             if self.sickness.black_hole:
                 await asyncio.sleep(0.5)
                 continue

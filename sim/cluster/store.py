@@ -254,10 +254,14 @@ class Store:
         if len(self.history) == HISTORY:
             self.oldest = self.history[0].version
         self.history.append(event)
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
+        self.wake()
         for listener in self.listeners:
             listener(event)
+
+    def wake(self) -> None:
+        """Let every watch look again."""
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
 
 
 def now() -> str:
