@@ -14,7 +14,7 @@ export KUBEBUILDER_ASSETS := $(abspath ../shared/kube)
 endif
 endif
 
-.PHONY: help demo demo-vllm test check lint types fmt clean lock vllm
+.PHONY: help demo demo-vllm test check histories lint types fmt clean lock vllm
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | column -t -s '	'
 
@@ -43,6 +43,10 @@ demo-vllm: $(STAMP) $(VLLM_STAMP)  ## real vLLM on a real Kubernetes control pla
 
 test: $(STAMP)  ## every test that this machine can run
 	@$(BIN)/python -m pytest $(ARGS)
+
+histories: $(STAMP)  ## store the histories that later versions must replay, anew
+	@rm -f tests/workflows/histories/*.gz
+	@SUNFLEET_STORE_HISTORIES=1 $(BIN)/python -m pytest -q tests/workflows/test_life.py -k every_task_replayed
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-cache
