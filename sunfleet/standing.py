@@ -61,40 +61,43 @@ def lead(given: DeploymentInput, state: DeploymentState) -> timedelta:
 
 
 def merged(claims: tuple[Claim, ...], new: Claim) -> tuple[Claim, ...]:
-    """The claims with one more, without those that another one covers: a burst of equal ones is one claim."""
+    """The claims with one more, without pre-warms that another one covers: a burst of equal ones is one claim.
 
-    def covers(big: Claim, small: Claim) -> bool:
-        return (
-            big.warmth is small.warmth
-            and big.count >= small.count
-            and big.priority >= small.priority
-            and big.ready_by <= small.ready_by
-            and (big.expires_at is None or (small.expires_at is not None and big.expires_at >= small.expires_at))
-        )
-
-    def joins(a: Claim, b: Claim) -> bool:
-        """Two pre-warms of one size that overlap are one, from the first start to the last end."""
-        kinds = (a.source.split("/")[0], b.source.split("/")[0])
-        if kinds != ("prewarm", "prewarm") or (a.warmth, a.count, a.priority) != (
-            b.warmth,
-            b.count,
-            b.priority,
-        ):
-            return False
-        if a.expires_at is None or b.expires_at is None:
-            return False
-        return a.ready_by <= b.expires_at and b.ready_by <= a.expires_at
-
-    pinned = new.source.startswith("pin/")  # a pin is taken back by name: never merged away
-    if not pinned and any(covers(c, new) and not c.source.startswith("pin/") for c in claims):
-        return claims
+    Only pre-warms merge. A pin and the floor of an object can be taken back, and then what they had covered would
+    be lost.
+    """
+    if not new.source.startswith("prewarm/"):
+        return (*claims, new)
     kept: list[Claim] = []
     for old in claims:
-        if joins(old, new) and old.expires_at is not None and new.expires_at is not None:
+        if not old.source.startswith("prewarm/"):
+            kept.append(old)
+        elif _covers(old, new):
+            return claims
+        elif _joins(old, new) and old.expires_at is not None and new.expires_at is not None:
             new = replace(new, ready_by=min(old.ready_by, new.ready_by), expires_at=max(old.expires_at, new.expires_at))
-        elif pinned or old.source.startswith(("pin/", "spec")) or not covers(new, old):
+        elif not _covers(new, old):
             kept.append(old)
     return (*kept, new)
+
+
+def _covers(big: Claim, small: Claim) -> bool:
+    return (
+        big.warmth is small.warmth
+        and big.count >= small.count
+        and big.priority >= small.priority
+        and big.ready_by <= small.ready_by
+        and (big.expires_at is None or (small.expires_at is not None and big.expires_at >= small.expires_at))
+    )
+
+
+def _joins(a: Claim, b: Claim) -> bool:
+    """Two of one size that overlap are one, from the first start to the last end."""
+    if (a.warmth, a.count, a.priority) != (b.warmth, b.count, b.priority):
+        return False
+    if a.expires_at is None or b.expires_at is None:
+        return False
+    return a.ready_by <= b.expires_at and b.ready_by <= a.expires_at
 
 
 def warmth(state: DeploymentState) -> Warmth:

@@ -1,9 +1,9 @@
 """One model at one site: what it should be, what it has, and the steps between. The heart of the control plane.
 
 Claims come from pools and people, the spec from the ModelDeployment object, places from the Site, news from
-replicas. The main loop asks the pure planner for steps and takes them; a second task writes what changed to
-gateways and the cluster; a third reads the object when it changed. A replica leaves only after its route is
-withdrawn everywhere, or its deadline forces it.
+replicas. The main loop asks the pure planner for steps and takes them; a second task reads the object when it
+changed; a reporter tells gateways and the cluster. A replica leaves only after its route is withdrawn everywhere,
+or its deadline forces it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.cluster import ClusterActivities, DeploymentRead, ReadDeployment, WriteStatus
-    from activities.gateway import GatewayActivities
-    from sunfleet import names, residency, standing
-    from sunfleet.leadtime import Opening
-    from sunfleet.ledger import Held, Item, Want
+    from activities.cluster import ClusterActivities, DeploymentRead, ReadDeployment
+    from sunfleet import names, progress, residency, standing, wishes
+    from sunfleet.ledger import Item, Want
     from sunfleet.messages import (
         DEPLOYMENT,
         Answer,
@@ -37,7 +35,6 @@ with workflow.unsafe.imports_passed_through():
         Prewarm,
         ReplicaChanged,
         ReplicaInput,
-        Reported,
         Request,
         Resume,
         SetClaims,
@@ -47,24 +44,18 @@ with workflow.unsafe.imports_passed_through():
     )
     from sunfleet.reasons import Reason
     from sunfleet.residency import Add, Drop, Phase, Place
-    from sunfleet.warmth import Cap, Claim, Warmth
+    from sunfleet.warmth import Claim, Warmth
 from workflows import options
 from workflows.entity import Rollover, check_request, next_version, recall, remember, required, tell
 from workflows.replica import ReplicaWorkflow
+from workflows.reporting import Reporter
 from workflows.timing import FleetTime
 
 # Real time.
-RESEND = timedelta(seconds=30)  # while the Site does not run, or a report failed
+RESEND = timedelta(seconds=30)  # while the Site does not run
 SPEC_RETRY = timedelta(seconds=15)
 RETIRE_BUDGET = timedelta(seconds=25)  # to drain and end a replica before a deadline
 ACK_PATIENCE = timedelta(minutes=2)  # for gateways; then a leaving replica goes all the same
-BACKOFF = timedelta(seconds=5)
-BACKOFF_MOST = timedelta(minutes=10)
-ROUTE_LIFE = timedelta(hours=24)  # a route outlives Sunfleet by this much: serving goes on without us
-ROUTE_RENEWAL = timedelta(hours=8)
-
-OWN_CLAIMS = 100
-OPENINGS = 20
 
 
 @workflow.defn(name=DEPLOYMENT, failure_exception_types=[ValidationError])
@@ -79,15 +70,15 @@ class DeploymentWorkflow:
         self.rollover = Rollover()
         self.id = workflow.info().workflow_id
         self._news = True
-        self._working = 0  # background steps under way
+        self._reading = False
         self._site_missing = False
-        self._report_again: datetime | None = None
         self._unasked: list[str] = []  # adopted replicas that have not told their phase
+        self.reporter = Reporter(self.input, self.st, self.time, note=self._note, told=self._wake)
 
     @workflow.run
     async def run(self, given: DeploymentInput | None = None) -> str:
         """Step, wait, step again; ends when the object is gone and every replica with it."""
-        background = [asyncio.create_task(self._keep_reading()), asyncio.create_task(self._keep_reporting())]
+        background = [asyncio.create_task(self._keep_reading()), asyncio.create_task(self.reporter.run())]
         while True:
             self._news = False
             await self._step()
@@ -102,12 +93,17 @@ class DeploymentWorkflow:
                     task.result()  # a bug in it is a bug in us
             if self.rollover.due():
                 break
-        await workflow.wait_condition(lambda: workflow.all_handlers_finished() and self._working == 0)
+        await workflow.wait_condition(
+            lambda: workflow.all_handlers_finished() and not self._reading and not self.reporter.busy
+        )
         for task in background:
             task.cancel()
         if not self._over():
             workflow.continue_as_new(replace(self.input, state=self.st))
         return "deleted"
+
+    def _settled(self) -> bool:
+        return workflow.all_handlers_finished() and not self._reading and not self.reporter.busy
 
     # Facts from others.
 
@@ -145,9 +141,11 @@ class DeploymentWorkflow:
                 continue
             held_at = place.held_at or self.time.now()
             self._put(replace(place, hold=mine.hold, held_at=held_at, retire_by=mine.retire_by or place.retire_by))
-        for stray in held.values():
+        for key, stray in held.items():
             if stray.hold.started:  # a replica of an earlier life of this workflow: take it over
-                self._adopt(stray.hold.key, stray)
+                self.st.residence = progress.adopted(self.st.residence, key, stray, self.time.now())
+                self._unasked.append(key)  # it is asked for its phase
+                self._note("Adopted", f"{stray.hold.id} on {stray.hold.node}")
         self._news = True
 
     @workflow.signal
@@ -162,7 +160,7 @@ class DeploymentWorkflow:
             return
         self._put(replace(place, phase=message.phase, since=self.time.now(), seq=message.seq, why=message.why))
         if message.phase is Phase.SERVING:
-            self._opened(message)
+            self.st.residence = progress.opened(self.st.residence, message.took, cold=message.fetched)
         self._note(f"Replica{message.phase}", f"{place.hold.id} on {message.node}", cause=message.why or None)
 
     @workflow.signal(name="prewarm")
@@ -184,17 +182,15 @@ class DeploymentWorkflow:
         """Keep replicas on a rung until unpinned."""
 
         def apply() -> None:
-            self._claim(f"pin/{request.request_id}", request.warmth, request.count, self.time.now(), None, request)
+            wishes.pin(self.st, request, self.time.now())
+            self._note("Claimed", f"{request.count} {request.warmth}", request.author, request.why)
 
         return self._answered(request, apply, pin=request.request_id)
 
     @workflow.update
     def unpin(self, request: Unpin) -> Answer:
         def apply() -> None:
-            gone = f"pin/{request.pin}" if request.pin else "pin/"
-            self.st.own_claims = [
-                c for c in self.st.own_claims if not (c.source == gone if request.pin else c.source.startswith(gone))
-            ]
+            wishes.unpin(self.st, request.pin)
             self._note("Unpinned", request.pin or "every pin", request.author, request.why)
 
         return self._answered(request, apply)
@@ -204,17 +200,7 @@ class DeploymentWorkflow:
         """A cap until a time, or until the next opening; it beats every claim."""
 
         def apply() -> None:
-            now = self.time.now()
-            until = request.until or standing.next_opening(self._claims(), now)
-            cap = Cap(
-                source=f"unload/{request.request_id}",
-                warmth=request.warmth,
-                since=now,
-                until=until,
-                by=request.author,
-                why=request.why,
-            )
-            self.st.caps = [*self.st.caps, cap]
+            until = wishes.unload(self.st, request, self.time.now())
             self._note("Unloaded", f"until {until.isoformat() if until else 'resumed'}", request.author, request.why)
 
         return self._answered(request, apply)
@@ -224,8 +210,7 @@ class DeploymentWorkflow:
         """Freeze what is wanted now, both ways. Repair and take-back go on."""
 
         def apply() -> None:
-            self.st.frozen = standing.present(self._claims(), tuple(self.st.caps), self.time.now())
-            self.st.paused_until = request.until
+            wishes.pause(self.st, request, self.time.now())
             self._note(
                 "Paused",
                 f"until {request.until.isoformat() if request.until else 'resumed'}",
@@ -240,8 +225,7 @@ class DeploymentWorkflow:
         """Follow the claims again: ends a pause, and every unload that has no end of its own."""
 
         def apply() -> None:
-            self.st.frozen = self.st.paused_until = None
-            self.st.caps = [c for c in self.st.caps if c.until is not None]
+            wishes.resume(self.st)
             self._note("Resumed", "claims are followed again", request.author, request.why)
 
         return self._answered(request, apply)
@@ -257,7 +241,7 @@ class DeploymentWorkflow:
     @unpin.validator
     def validate_unpin(self, request: Unpin) -> None:
         self._check(request)
-        if request.pin and not any(c.source == f"pin/{request.pin}" for c in self.st.own_claims):
+        if request.pin and not wishes.pinned(self.st, request.pin):
             raise ApplicationError(f"no pin {request.pin}", type="NotFound", non_retryable=True)
 
     @unload.validator
@@ -284,7 +268,7 @@ class DeploymentWorkflow:
 
     async def _step(self) -> None:
         now = self.time.now()
-        self._expire(now)
+        wishes.expire(self.st, now)
         self._plan(now)
         await self._start_replicas()
         await self._ask_adopted()
@@ -311,7 +295,7 @@ class DeploymentWorkflow:
             elif (place := before.place(step.key)) is not None:
                 self._note("Leaving", f"{place.rung} on {place.node or 'no node yet'}", cause=step.why)
         if any(isinstance(s, Drop) for s in steps):
-            self._bump_routes()
+            self.reporter.withdraw()
 
     def _need(self, now: datetime) -> residency.Need:
         return standing.need(self.input, self.st, now, self._lead())
@@ -426,19 +410,19 @@ class DeploymentWorkflow:
         if place.hold is not None:
             await tell(self._replica_id(place), "goal", Goal(version=1, rung=place.rung))
 
-    # Background: reading the object, writing what changed.
+    # Background: reading the object.
 
     async def _keep_reading(self) -> None:
         while True:
             await workflow.wait_condition(lambda: self.st.read_generation < self.st.seen_generation)
-            self._working += 1
+            self._reading = True
             try:
                 await self._read_once()
             except ActivityError as error:
                 self._note("Unreadable", str(error.cause or error))
-                self._news = True
+                self._wake()
                 await workflow.sleep(SPEC_RETRY)
-            self._working -= 1
+            self._reading = False
 
     async def _read_once(self) -> None:
         seen = self.st.seen_generation
@@ -460,92 +444,7 @@ class DeploymentWorkflow:
         elif found.spec is not None and found.spec != self.st.spec:
             self.st.spec = found.spec
             self._note("Spec", f"generation {found.generation}: {found.spec.source.uri}")
-        self.st.own_claims = [c for c in self.st.own_claims if c.source != "spec"]
-        if found.replicas > 0:
-            now = self.time.now()
-            self.st.own_claims.append(
-                Claim(source="spec", warmth=Warmth.HOT, count=found.replicas, ready_by=now, expires_at=None)
-            )
-
-    async def _keep_reporting(self) -> None:
-        """Routes to every gateway, status and news to the cluster: one step, repeated until both have it."""
-        while True:
-            await workflow.wait_condition(self._report_due)
-            self._working += 1
-            await self._report()
-            self._working -= 1
-            self._news = True
-
-    def _report_due(self) -> bool:
-        now = self.time.now()
-        if self.st.spec is None or self.st.site is None:
-            return False
-        if self._report_again is not None and now < self._report_again:
-            return False
-        return self._routes_due(now) or self._status_due()
-
-    def _status_due(self) -> bool:
-        """Whether the object exists and does not say yet what is so."""
-        return bool(self.st.object_uid) and not self.st.deleted and self._status() != self.st.reported
-
-    def _routes_due(self, now: datetime) -> bool:
-        if len(self.st.residence.serving) != self.st.routed:
-            return True
-        if self.st.acknowledged < self.st.routes_version:
-            return True
-        renew = self.st.routes_expire - ROUTE_LIFE + ROUTE_RENEWAL if self.st.routes_expire else None
-        return self.st.routed > 0 and renew is not None and now >= renew
-
-    async def _report(self) -> None:
-        now = self.time.now()
-        problems = await asyncio.gather(self._publish(now), self._write_status(now), return_exceptions=True)
-        failed = [p for p in problems if isinstance(p, BaseException)]
-        for problem in failed:
-            if not isinstance(problem, ActivityError):
-                raise problem
-            self._note("ReportFailed", str(problem.cause or problem))
-        self._report_again = self.time.after(RESEND) if failed else None
-
-    async def _publish(self, now: datetime) -> None:
-        if not self._routes_due(now):
-            return
-        serving = len(self.st.residence.serving)
-        if serving != self.st.routed or self.st.acknowledged >= self.st.routes_version:
-            self._bump_routes()
-        expires = now + ROUTE_LIFE
-        routes = standing.routes(self.id, self.input, self.st, now, expires)
-        self.st.routed = serving
-        published = await workflow.execute_activity_method(GatewayActivities.publish_routes, routes, **options.QUICK)
-        self.st.routes_expire = expires
-        if published.version >= self.st.acknowledged:
-            self.st.acknowledged, self.st.effective_at = published.version, published.effective_at
-        self._note("Routed", f"{serving} replicas, revision {routes.version} at {published.gateways} gateways")
-
-    async def _write_status(self, now: datetime) -> None:
-        if not self._status_due() or self.st.site is None or self.st.spec is None:
-            return
-        status, newest = self._status(), self.st.journal.next - 1
-        await workflow.execute_activity_method(
-            ClusterActivities.write_status,
-            WriteStatus(
-                namespace=self.input.namespace,
-                name=self.input.name,
-                uid=self.st.object_uid,
-                facts=status,
-                served_name=self.st.spec.served_name,
-                base_url=standing.base_url(self.st),
-                now=now,
-                reasons=standing.events(self.st.journal, self.st.reported_reason),
-                recent=self.st.journal.reasons[-5:],
-            ),
-            task_queue=names.site_queue(self.input.site),
-            **options.QUICK,
-        )
-        self.st.reported = status
-        self.st.reported_reason = newest
-
-    def _status(self) -> Reported:
-        return standing.reported(self.input, self.st, self.time.now(), self._lead())
+        wishes.floor(self.st, found.replicas, self.time.now())
 
     # Bookkeeping.
 
@@ -572,8 +471,8 @@ class DeploymentWorkflow:
                 type="NotYetSupported",
                 non_retryable=True,
             )
-        if len(self.st.own_claims) >= OWN_CLAIMS:
-            raise ApplicationError(f"{OWN_CLAIMS} claims are open already", type="TooManyClaims", non_retryable=True)
+        if len(self.st.own_claims) >= wishes.LIMIT:
+            raise ApplicationError(f"{wishes.LIMIT} claims are open already", type="TooManyClaims", non_retryable=True)
 
     def _check_until(self, request: Request, until: datetime | None) -> None:
         self._check(request)
@@ -581,50 +480,12 @@ class DeploymentWorkflow:
             raise ApplicationError("`until` is in the past", type="BadInput", non_retryable=True)
 
     def _prewarm(self, request: Prewarm) -> None:
-        ready_by = max(request.ready_by or self.time.now(), self.time.now())
-        self._claim(
-            f"prewarm/{request.request_id}",
-            request.warmth,
-            request.count,
-            ready_by,
-            ready_by + request.duration,
-            request,
-        )
-        self._news = True
-
-    def _claim(
-        self,
-        source: str,
-        warmth: Warmth,
-        count: int,
-        ready_by: datetime,
-        expires: datetime | None,
-        request: Request,
-    ) -> None:
-        """Add a claim; those that it makes needless go, and it is not added when one like it is there."""
-        priority = self.st.spec.priority if self.st.spec else 100
-        claim = Claim(
-            source=source,
-            warmth=warmth,
-            count=count,
-            ready_by=ready_by,
-            expires_at=expires,
-            priority=priority,
-            why=request.why,
-        )
-        merged = standing.merged(tuple(self.st.own_claims), claim)
-        if len(merged) <= OWN_CLAIMS:
-            self.st.own_claims = list(merged)
-        self._note("Claimed", f"{count} {warmth}", request.author, request.why)
+        wishes.prewarm(self.st, request, self.time.now())
+        self._note("Claimed", f"{request.count} {request.warmth}", request.author, request.why)
+        self._wake()
 
     def _claims(self) -> tuple[Claim, ...]:
         return standing.claims_of(self.st)
-
-    def _expire(self, now: datetime) -> None:
-        self.st.own_claims = [c for c in self.st.own_claims if c.expires_at is None or c.expires_at > now]
-        self.st.caps = [c for c in self.st.caps if c.until is None or c.until > now]
-        if self.st.paused_until is not None and now >= self.st.paused_until:
-            self.st.frozen = self.st.paused_until = None
 
     def _lead(self) -> timedelta:
         return standing.lead(self.input, self.st)
@@ -648,9 +509,8 @@ class DeploymentWorkflow:
                 retire_budget=self._retire_budget(),
             ),
             self.st.paused_until,
-            self._report_again,
+            self.reporter.next_look(),
             self.time.after(RESEND) if self._site_missing else None,
-            self.st.routes_expire - ROUTE_LIFE + ROUTE_RENEWAL if self.st.routes_expire and self.st.routed else None,
         ]
         if any(p.leaving and p.goal_sent < 2 for p in self.st.residence.places):
             looks.append(self.time.after(timedelta(seconds=5)))
@@ -659,46 +519,14 @@ class DeploymentWorkflow:
     def _over(self) -> bool:
         return self.st.deleted and not self.st.residence.places and self.st.acknowledged >= self.st.routes_version
 
-    def _adopt(self, key: str, held: Held) -> None:
-        """Take over a replica that an earlier life of this workflow started; it is asked for its phase."""
-        place = Place(
-            key=key,
-            rung=held.hold.rung,
-            added=self.time.now(),
-            phase=Phase.STARTING,
-            since=self.time.now(),
-            hold=held.hold,
-            started=True,
-            retire_by=held.retire_by,
-            why="adopted",
-        )
-        self.st.residence = replace(self.st.residence, places=(*self.st.residence.places, place))
-        self._unasked.append(key)
-        self._note("Adopted", f"{held.hold.id} on {held.hold.node}")
-
-    def _opened(self, message: ReplicaChanged) -> None:
-        """A replica serves: remember what the opening took, and forget earlier failures."""
-        residence = replace(self.st.residence, failures=0, not_before=None, blocked="")
-        if message.took is not None:
-            opening = Opening(took=message.took, cold=message.fetched)
-            residence = replace(residence, openings=(*residence.openings, opening)[-OPENINGS:])
-        self.st.residence = residence
-
     def _ended(self, message: ReplicaChanged, place: Place) -> None:
         """A replica is gone. One that failed makes the next try wait, longer each time."""
         if message.phase is Phase.GONE or place.leaving:
             self._note("Gone", f"{message.hold} left {message.node}")
             return
-        failures = self.st.residence.failures + 1
-        pause = min(BACKOFF * 2 ** min(failures, 10), BACKOFF_MOST)
-        if message.permanent:
-            pause = BACKOFF_MOST
-        self.st.residence = replace(
-            self.st.residence,
-            failures=failures,
-            not_before=self.time.after(pause),
-            blocked=f"{message.code}: {message.why}",
-        )
+        pause = progress.pause_after(self.st.residence.failures + 1, permanent=message.permanent)
+        blocked = f"{message.code}: {message.why}"
+        self.st.residence = progress.failed(self.st.residence, self.time.after(pause), blocked)
         self._note(message.code or "Failed", f"{message.hold} on {message.node}: {message.why}")
 
     def _lost(self, place: Place) -> None:
@@ -712,8 +540,8 @@ class DeploymentWorkflow:
     def _put(self, place: Place) -> None:
         self.st.residence = self.st.residence.with_place(place)
 
-    def _bump_routes(self) -> None:
-        self.st.routes_version = next_version(self.st.routes_version)
+    def _wake(self) -> None:
+        self._news = True
 
     def _replica_id(self, place: Place) -> str:
         hold = place.hold.id if place.hold else ""

@@ -83,6 +83,12 @@ def test_a_pin_is_never_merged_away() -> None:
     assert [c.source for c in standing.merged(claims, claim("prewarm/x", 1, 2))] == ["pin/a", "pin/b", "prewarm/x"]
 
 
+def test_a_prewarm_outlives_the_floor_that_covered_it() -> None:
+    """A floor can be lowered: what was asked for beside it is still asked for."""
+    claims = standing.merged((claim("spec", 0, None, 3),), claim("prewarm/x", 1, 2))
+    assert [c.source for c in claims] == ["spec", "prewarm/x"]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20), st.integers(1, 3)), max_size=12),
     st.integers(0, 60),
