@@ -55,7 +55,7 @@ class Manifest:
 
 def safe(path: str) -> bool:
     """Whether a repository's file name stays inside the model's folder, on any system."""
-    if not path or "\0" in path or "\\" in path or len(path) > 512:
+    if not path or any(c in path for c in "\0\\:") or len(path) > 512:  # a colon names a drive or a stream
         return False
     posix, windows = PurePosixPath(path), PureWindowsPath(path)
     if posix.is_absolute() or windows.is_absolute() or windows.drive or windows.root:

@@ -239,7 +239,7 @@ def test_a_safe_name_never_leaves_its_folder(name: str) -> None:
         path = Path("/folder") / name
         assert os.path.normpath(path).startswith("/folder/")
         assert "\\" not in name
-        assert ":" not in name.split("/")[0][1:2]
+        assert ":" not in name
 
 
 @pytest.mark.parametrize(

@@ -335,7 +335,8 @@ async def test_a_cancelled_take_back_opens_the_node_again(home: Rig) -> None:
 
 
 async def test_a_node_that_nobody_knows_is_refused_and_changes_nothing(home: Rig) -> None:
-    await home.apply(fleet(home.fleet, home.site))
+    await home.apply(fleet(home.fleet, home.site, otherwise={"staged": 1}))
+    await home.until(lambda v: any(r.phase is Phase.STAGED for r in v.replicas))
     by = home.console.now() + timedelta(hours=1)
     with pytest.raises(SunfleetError, match="no node"):
         await home.console.take_back(home.site, TakeBack(request_id="tb", author="o", node="nobody", by=by))
