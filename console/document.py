@@ -1,7 +1,7 @@
 """Machine output: one stable JSON shape for every command. Pure.
 
 `{apiVersion, kind, observedAt, data}`. Field names are camelCase; keys that people chose (sites, models) stay as
-they are. Instants are RFC 3339 in UTC, lengths are integer seconds under `…Seconds`.
+they are. Instants are RFC 3339 in UTC, lengths are integer seconds under `…Seconds`, money is a decimal string.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -44,6 +45,8 @@ def _plain(value: object) -> Any:
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, timedelta):
         return int(value.total_seconds())
+    if isinstance(value, Decimal):
+        return str(value)  # money stays exact
     return value.value if isinstance(value, Enum) else value
 
 

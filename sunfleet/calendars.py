@@ -100,11 +100,42 @@ def _after_gap(wall: datetime, info: ZoneInfo) -> datetime:
     """
     late = wall.replace(tzinfo=info, fold=0).astimezone(UTC)
     early = wall.replace(tzinfo=info, fold=1).astimezone(UTC)
-    before = early.astimezone(info).utcoffset()
-    low, high = early, late
+    return _when_offset_changes(early, late, _offset(early, info), info)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockChange:
+    """A zone's wall clock is put forward (positive) or back at an instant."""
+
+    zone: str
+    at: datetime
+    by: timedelta
+
+
+def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[ClockChange, ...]:
+    """Every change of a zone's offset in [start, end), to the second."""
+    info = _zone(zone)
+    found = []
+    at, offset = start, _offset(start, info)
+    while at < end:
+        then = min(at + timedelta(hours=1), end)
+        if (now := _offset(then, info)) != offset:
+            instant = _when_offset_changes(at, then, offset, info)
+            if start <= instant < end:
+                found.append(ClockChange(zone=zone, at=instant, by=now - offset))
+        at, offset = then, now
+    return tuple(found)
+
+
+def _offset(instant: datetime, info: ZoneInfo) -> timedelta:
+    return instant.astimezone(info).utcoffset() or timedelta(0)
+
+
+def _when_offset_changes(low: datetime, high: datetime, before: timedelta, info: ZoneInfo) -> datetime:
+    """The first second in (low, high] with another offset than `before`."""
     while high - low > timedelta(seconds=1):
         middle = (low + (high - low) / 2).replace(microsecond=0)
-        if middle.astimezone(info).utcoffset() == before:
+        if _offset(middle, info) == before:
             low = middle
         else:
             high = middle

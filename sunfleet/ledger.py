@@ -15,6 +15,7 @@ rules that follow from that order:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sunfleet.accounts import alarms as alarms
@@ -46,6 +47,18 @@ ABSENT_CLOSURES = 200  # closures of nodes that are gone; older ones are dropped
 
 def wanted(ledger: Ledger, want: Want) -> Ledger:
     """Replace all that an owner wants. An equal or lower version changes nothing."""
+    return wanted_all(ledger, (want,))
+
+
+def wanted_all(ledger: Ledger, wants: Iterable[Want]) -> Ledger:
+    """Replace what several owners want, and decide once: what one lets go another may have."""
+    after = ledger
+    for want in wants:
+        after = _with_want(after, want)
+    return ledger if after is ledger else _settled(after)
+
+
+def _with_want(ledger: Ledger, want: Want) -> Ledger:
     old = _want_of(ledger, want.owner)
     if old is not None and want.version <= old.version:
         return ledger
@@ -60,13 +73,11 @@ def wanted(ledger: Ledger, want: Want) -> Ledger:
                 continue
             hold = replace(hold, started=begun, leaving=not stays)
         holds.append(hold)
-    return _settled(
-        replace(
-            ledger,
-            wants=(*(w for w in ledger.wants if w.owner < want.owner), want, *_after(ledger, want.owner)),
-            holds=tuple(holds),
-            spent=tuple(s for s in ledger.spent if s.owner != want.owner or s.key in keys),
-        )
+    return replace(
+        ledger,
+        wants=(*(w for w in ledger.wants if w.owner < want.owner), want, *_after(ledger, want.owner)),
+        holds=tuple(holds),
+        spent=tuple(s for s in ledger.spent if s.owner != want.owner or s.key in keys),
     )
 
 

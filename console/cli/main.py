@@ -24,6 +24,7 @@ COMMANDS = {
     "routes": "views",
     "verify": "views",
     "why": "views",
+    "plan": "plans",
     "prewarm": "deployments",
     "pin": "deployments",
     "unpin": "deployments",
