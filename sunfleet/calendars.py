@@ -154,12 +154,17 @@ def applies(window: WindowSpec, day: date) -> bool:
 
 def opening(window: WindowSpec, day: date, zone: str) -> Opening:
     """The window of one local date."""
-    start = time.fromisoformat(window.start)
-    end = datetime.combine(day, start) + window.duration
-    opens = local_instant(day, start, zone)
-    return Opening(
-        window=window.name, on=day, opens=opens, closes=max(opens, local_instant(end.date(), end.time(), zone))
-    )
+    opens, closes = _hours(window.start, window.duration, day, zone)
+    return Opening(window=window.name, on=day, opens=opens, closes=closes)
+
+
+@lru_cache(maxsize=65536)
+def _hours(start: str, duration: timedelta, day: date, zone: str) -> tuple[datetime, datetime]:
+    """Opening and closing on one local date: the same for every model with such a window."""
+    at = time.fromisoformat(start)
+    end = datetime.combine(day, at) + duration
+    opens = local_instant(day, at, zone)
+    return opens, max(opens, local_instant(end.date(), end.time(), zone))
 
 
 def openings(window: WindowSpec, zone: str, start: datetime, end: datetime) -> Iterator[Opening]:

@@ -52,32 +52,38 @@ def wanted(ledger: Ledger, want: Want) -> Ledger:
 
 def wanted_all(ledger: Ledger, wants: Iterable[Want]) -> Ledger:
     """Replace what several owners want, and decide once: what one lets go another may have."""
-    after = ledger
-    for want in wants:
-        after = _with_want(after, want)
-    return ledger if after is ledger else _settled(after)
-
-
-def _with_want(ledger: Ledger, want: Want) -> Ledger:
-    old = _want_of(ledger, want.owner)
-    if old is not None and want.version <= old.version:
+    known = {w.owner: w for w in ledger.wants}
+    news = {
+        w.owner: replace(w, items=_distinct(w))
+        for w in wants
+        if w.owner not in known or w.version > known[w.owner].version
+    }
+    if not news:
         return ledger
-    items = tuple({i.key: i for i in reversed(want.items)}.values())[::-1]  # the first of a doubled key
-    want = replace(want, items=items)
-    keys, started = {i.key for i in items}, set(want.started)
-    holds = []
-    for hold in ledger.holds:
-        if hold.owner == want.owner:
-            begun, stays = hold.started or hold.id in started, hold.key in keys
-            if not (begun or stays):
-                continue
-            hold = replace(hold, started=begun, leaving=not stays)
-        holds.append(hold)
-    return replace(
-        ledger,
-        wants=(*(w for w in ledger.wants if w.owner < want.owner), want, *_after(ledger, want.owner)),
-        holds=tuple(holds),
-        spent=tuple(s for s in ledger.spent if s.owner != want.owner or s.key in keys),
+    keys = {owner: {i.key for i in w.items} for owner, w in news.items()}
+    holds = (_hold_under(h, news[h.owner], keys[h.owner]) if h.owner in news else h for h in ledger.holds)
+    return _settled(
+        replace(
+            ledger,
+            wants=tuple(w for _, w in sorted((known | news).items())),
+            holds=tuple(h for h in holds if h is not None),
+            spent=tuple(s for s in ledger.spent if s.owner not in news or s.key in keys[s.owner]),
+        )
+    )
+
+
+def _distinct(want: Want) -> tuple[Item, ...]:
+    """The items, the first of each doubled key."""
+    return tuple({i.key: i for i in reversed(want.items)}.values())[::-1]
+
+
+def _hold_under(hold: Hold, want: Want, keys: set[str]) -> Hold | None:
+    """A hold under its owner's new want; None when it is let go, which only what was not begun is."""
+    begun, stays = hold.started or hold.id in want.started, hold.key in keys
+    if not (begun or stays):
+        return None
+    return (
+        hold if (hold.started, hold.leaving) == (begun, not stays) else replace(hold, started=begun, leaving=not stays)
     )
 
 

@@ -183,31 +183,31 @@ def _given_out(
 ) -> tuple[list[Course], list[Shortage]]:
     """The courses with what each gets, and the shortages."""
     book = ledger.observed(Ledger(site=site), inventory)
-    instants = sorted({s.start for c in courses for s in c.spans})
-    ends = (*instants[1:], max((s.end for c in courses for s in c.spans), default=None))
+    starts: dict[datetime, list[tuple[str, Span]]] = {}
+    for course in courses:
+        for span in course.spans:
+            starts.setdefault(span.start, []).append((course.model, span))
+    now: dict[str, Span] = {}  # each model's span, from when its counts or its grant last changed
     cut: dict[str, list[Span]] = {c.model: [] for c in courses}
     moments: list[Shortage] = []
+    instants = sorted(starts)
+    ends = (*instants[1:], *(c.spans[-1].end for c in courses[:1]))
     for version, (at, until) in enumerate(zip(instants, ends, strict=True), 1):
-        if until is None:
-            break
-        now = {c.model: next(s for s in c.spans if s.start <= at < s.end) for c in courses}
-        changed = [m for m, span in now.items() if span.start == at]
-        book = ledger.wanted_all(book, (_want(fleet.models[m], now[m], version) for m in changed))
+        begun = dict(starts[at])
+        book = ledger.wanted_all(book, [_want(fleet.models[m], span, version) for m, span in begun.items()])
         got = _granted(book)
-        for model, span in now.items():
-            piece = replace(span, start=at, end=until, granted=min(span.hot, got.get(model, 0)))
-            _append(cut[model], piece)
-        if any(cut[m][-1].short for m in now):
-            moments.append(_shortage(fleet, site, book, {m: cut[m][-1] for m in now}, at, until))
+        for model in cut:
+            span = begun.get(model) or now[model]
+            granted = min(span.hot, got.get(model, 0))
+            if model in begun or granted != now[model].granted:
+                if model in now:
+                    cut[model].append(replace(now[model], end=at))
+                now[model] = replace(span, start=at, granted=granted)
+        if any(span.short for span in now.values()):
+            moments.append(_shortage(fleet, site, book, now, at, until))
+    for model, span in now.items():
+        cut[model].append(span)
     return [replace(c, spans=tuple(cut[c.model])) for c in courses], _joined(moments)
-
-
-def _append(spans: list[Span], piece: Span) -> None:
-    last = spans[-1] if spans else None
-    if last is not None and replace(last, start=piece.start, end=piece.end) == piece:
-        spans[-1] = replace(last, end=piece.end)
-    else:
-        spans.append(piece)
 
 
 def _want(model: ModelSpec, span: Span, version: int) -> Want:
