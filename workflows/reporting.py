@@ -108,7 +108,8 @@ class Reporter:
         state.routes_expire = expires
         if published.version >= state.acknowledged:
             state.acknowledged, state.effective_at = published.version, published.effective_at
-        self._note("Routed", f"{serving} replicas, revision {routes.version} at {published.gateways} gateways")
+        count = "1 replica" if serving == 1 else f"{serving} replicas"
+        self._note("Routed", f"{count}, revision {routes.version}, gateways told: {published.gateways}")
 
     async def _write_status(self, now: datetime) -> None:
         state = self._state
