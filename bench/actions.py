@@ -57,7 +57,7 @@ async def main(models: int, minutes: float) -> None:
 
 
 async def _measure(home: Rig, url: str, models: int, minutes: float) -> None:
-    names = tuple(f"m{i:03d}" for i in range(models))
+    names = tuple(f"m{i:03d}" for i in range(models + 1))  # one to open and close, the others to stay hot
     await home.apply(fleet(home.fleet, home.site, models=names))
     for name in names:
         await home.until(lambda v: bool(v.served_name), name, 300)
@@ -81,7 +81,7 @@ async def _measure(home: Rig, url: str, models: int, minutes: float) -> None:
     before = await actions(url)
     await asyncio.sleep(minutes * 60)
     quiet = await actions(url) - before
-    _print(models - 1, minutes, opened, closed, quiet)
+    _print(models, minutes, opened, closed, quiet)
 
 
 def _print(hot: int, minutes: float, opened: Counter[str], closed: Counter[str], quiet: Counter[str]) -> None:
