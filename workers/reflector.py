@@ -49,9 +49,9 @@ class Reflector:
                 while True:
                     version = await self._follow(version, changed)
             except Expired:
-                log.info("watch expired", extra={"kind": self._kind.kind})
+                log.info("the watch of %s expired", self._kind.plural)
             except SunfleetError as error:
-                log.warning("watch failed", extra={"kind": self._kind.kind, "cause": error.message})
+                log.warning("the watch of %s failed: %s", self._kind.plural, error.message)
             await asyncio.sleep(self.pause.total_seconds())
             self.pause = min(self.pause * 2, BACKOFF_MOST)
 

@@ -149,6 +149,7 @@ async def rig(
     in_process: bool = True,
     work: bool = True,
     engine_env: dict[str, str] | None = None,
+    sweep_seconds: float = 2.0,
 ) -> AsyncIterator[Rig]:
     """Start everything for one test; `cached` 0 replays every workflow from its beginning at every task."""
     unique = uuid.uuid4().hex[:6]
@@ -165,7 +166,7 @@ async def rig(
         clock=ClockPart(real_origin=datetime.now(UTC), fleet_origin=ORIGIN, rate=rate),
         engine_env={"SIM_START_SECONDS": "0.2"} | (engine_env or {}),
         lead_prior_seconds=5.0,
-        sweep_seconds=2.0,
+        sweep_seconds=sweep_seconds,
     )
     if in_process:
         spec = spec.model_copy(update={"images": {"sim/vllm": ["in-process"]}})
