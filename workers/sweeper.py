@@ -56,10 +56,10 @@ class Sweeper:
             try:
                 swept = await self.sweep()
             except SunfleetError as error:
-                log.warning("sweep failed", extra={"site": self._site, "cause": error.message})
+                log.warning("the sweep of %s failed: %s", self._site, error.message)
                 continue
             if swept.ended or swept.released:
-                log.warning("swept", extra={"site": self._site, "ended": swept.ended, "released": swept.released})
+                log.warning("swept %s: ended %s, gave back %s", self._site, swept.ended, swept.released)
 
     async def sweep(self) -> Swept:
         """End orphans, then give back holds of closed replicas that have nothing left in the cluster."""

@@ -76,7 +76,7 @@ class SiteWatcher:
             try:
                 await self.tell()
             except SunfleetError as error:
-                log.warning("telling failed", extra={"site": self.site, "cause": error.message})
+                log.warning("telling what %s has failed: %s", self.site, error.message)
                 await asyncio.sleep(RETRY.total_seconds())
                 self._changed.set()
 
