@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,7 @@ class SimCluster:
         end = loop.time() + float(query.get("timeoutSeconds", "300"))
         matched: dict[str, bool] = {}
         watches = self._watches
+        mark_at = loop.time() + BOOKMARK_SECONDS
         while loop.time() < end and watches == self._watches:
             if self.sickness.black_hole:
                 await asyncio.sleep(0.5)
@@ -228,16 +230,18 @@ class SimCluster:
                 version = event.version
                 if (line := _line(event, resource, namespace, query, matched)) is not None:
                     yield line
-            try:
-                await asyncio.wait_for(waiting, min(BOOKMARK_SECONDS, max(0.0, end - loop.time())))
-            except TimeoutError:
+            if loop.time() >= mark_at:  # also on a busy server: what changes may be of other kinds
+                mark_at = loop.time() + BOOKMARK_SECONDS
                 if query.get("allowWatchBookmarks") == "true":
-                    mark = {
-                        "kind": resource.kind,
-                        "apiVersion": resource.version,
-                        "metadata": {"resourceVersion": str(version)},
-                    }
-                    yield json.dumps({"type": "BOOKMARK", "object": mark}) + "\n"
+                    yield _bookmark(resource, version)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(waiting, max(0.0, min(mark_at, end) - loop.time()))
+
+
+def _bookmark(resource: Resource, version: int) -> str:
+    meta = {"resourceVersion": str(version)}
+    mark = {"kind": resource.kind, "apiVersion": resource.version, "metadata": meta}
+    return json.dumps({"type": "BOOKMARK", "object": mark}) + "\n"
 
 
 def _line(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from activities import SECRET
+from activities import NODE, SECRET
+from sim.cluster import server
 from sim.cluster.server import Sickness
 from tests.workers import clusters
 from tests.workers.clusters import NS, Lab, eventually
@@ -133,3 +134,28 @@ async def test_an_emptiness_that_lasts_is_believed(lab: Lab) -> None:
         lab.sim.sickness = Sickness(empty="secrets", expire_watches=True)
         lab.sim.drop_watches()
         await eventually(lambda: names(found) == set())
+
+
+async def test_a_quiet_kind_on_a_busy_server_is_no_silence(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bookmarks come although something changes all the time, as long as it is of other kinds."""
+    monkeypatch.setattr(server, "BOOKMARK_SECONDS", 0.2)
+    marks = 0
+    busy = asyncio.create_task(_keep_busy(lab))
+    version = (await lab.cluster.list(SECRET, NS)).resource_version
+    watching = lab.cluster.watch(SECRET, NS, version)
+    async with aclosing(watching) as events:  # type: ignore[type-var]
+        async for event in events:
+            assert event.type == "BOOKMARK"
+            marks += 1
+            if marks == 3:
+                break
+    busy.cancel()
+    with suppress(asyncio.CancelledError):
+        await busy
+
+
+async def _keep_busy(lab: Lab) -> None:
+    """Something of another kind changes more often than a bookmark is due."""
+    await lab.node("n1")
+    for count in range(10_000):
+        await lab.cluster.patch(NODE, "n1", {"metadata": {"labels": {"count": str(count)}}})
