@@ -46,7 +46,7 @@ class Load:
         self._outstanding: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        limits = httpx.Limits(max_connections=OUTSTANDING, max_keepalive_connections=50)
+        limits = httpx.Limits(max_connections=OUTSTANDING, max_keepalive_connections=50, keepalive_expiry=2.0)
         async with httpx.AsyncClient(
             base_url=self._url, timeout=PATIENCE, limits=limits, headers={"User-Agent": AGENT}
         ) as http:

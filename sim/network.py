@@ -24,6 +24,10 @@ import httpx
 POD_RANGES = ("192.0.2.0/24", "203.0.113.0/24", "198.18.0.0/15")  # RFC 5737, RFC 2544
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
+# An engine ends a connection that idles for 5 s (vLLM's default, uvicorn's too): a client that would use it for just as
+# long sends into the closing one now and then, and loses a request.
+POOL = httpx.Limits(max_keepalive_connections=8, keepalive_expiry=2.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -139,7 +143,7 @@ class MappedTransport(httpx.AsyncBaseTransport):
         key, path = self._resolve(request)
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=8))
+            pool = self._pools[key] = httpx.AsyncHTTPTransport(limits=POOL)
             self._forget_gone()
         target = request.url.copy_with(scheme="http", host="127.0.0.1", port=key[1], path=path)
         if request.url.query:

@@ -15,6 +15,7 @@ from activities import Endpoint
 from sunfleet.errors import AccessDenied, SunfleetError, Throttled, Unfit, Unreachable
 
 PATIENCE = httpx.Timeout(15.0, connect=3.0)
+POOL = httpx.Limits(keepalive_expiry=2.0)  # servers end idle connections after 5 s: never race with that
 GLANCE = httpx.Timeout(5.0, connect=3.0)
 
 
@@ -22,7 +23,7 @@ class HttpEngineClient:
     """One client for every engine of a site. `transport` replaces the network."""
 
     def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._http = httpx.AsyncClient(transport=transport, timeout=PATIENCE, follow_redirects=False)
+        self._http = httpx.AsyncClient(transport=transport, timeout=PATIENCE, limits=POOL, follow_redirects=False)
 
     async def close(self) -> None:
         await self._http.aclose()

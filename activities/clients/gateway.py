@@ -11,6 +11,7 @@ from activities import Acknowledged, RouteSet
 from sunfleet.errors import AccessDenied, Unreachable
 
 PATIENCE = httpx.Timeout(6.0, connect=2.0)
+POOL = httpx.Limits(keepalive_expiry=2.0)  # servers end idle connections after 5 s: never race with that
 _ROUTES = TypeAdapter(RouteSet)
 _ANSWER = TypeAdapter(Acknowledged)
 
@@ -23,7 +24,9 @@ class HttpGateway:
     ) -> None:
         self.name = name
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE, transport=transport)
+        self._http = httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=PATIENCE, limits=POOL, transport=transport
+        )
 
     async def close(self) -> None:
         await self._http.aclose()
